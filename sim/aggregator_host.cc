@@ -9,9 +9,10 @@
 namespace netsum::sim {
 namespace {
 
-session::RegistryConfig registry_config(const Scenario& scenario, const Protocol& protocol, HostId id, std::uint32_t life) {
+session::RegistryConfig registry_config(const Scenario& scenario, const session::ProtocolRules& rules, HostId id,
+                                        std::uint32_t life) {
   session::RegistryConfig config;
-  config.protocols = {protocol.rules()};
+  config.protocols = {rules};
   for (std::size_t i = 0; i < scenario.parent_of_switch.size(); ++i) {
     const std::uint32_t parent = scenario.parent_of_switch[i];
     if (parent != session::Placement::at_server) config.switch_parents[std::to_string(i)] = std::to_string(parent);
@@ -41,9 +42,9 @@ AggregatorHost::AggregatorHost(Surroundings& surroundings, HostId id, const Scen
                                std::uint32_t life)
     : Host(surroundings, id),
       scenario_(scenario),
-      aggregator_(registry_config(scenario, protocol, id, life)),
       lanes_(surroundings, id, scenario.lanes),
-      checked_(protocol.aggregator_service(scenario, lanes_.for_services())) {}
+      checked_(protocol.aggregator_service(scenario, lanes_.for_services())),
+      aggregator_(registry_config(scenario, *checked_->service().rules(), id, life)) {}
 
 void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
   lanes_.turn(datagrams, now);

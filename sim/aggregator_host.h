@@ -58,9 +58,9 @@ class AggregatorHost final : public Host {
   [[nodiscard]] std::unique_ptr<service::ServedJob> serve(const session::StartJob& start, Time now);  // null: no memory
 
   const Scenario& scenario_;
-  session::Aggregator aggregator_;
   HostLanes lanes_;
   std::unique_ptr<CheckedService> checked_;
+  session::Aggregator aggregator_;
   std::map<session::Aggregator::Call, Join> joins_;
   session::Aggregator::Call last_join_ = 0;
   struct Running {

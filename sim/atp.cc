@@ -10,7 +10,7 @@
 #include "seal/sealer.h"
 #include "service/atp_server_service.h"
 #include "service/atp_switch_service.h"
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
@@ -28,7 +28,7 @@ using wire::atp::Type;
 // Offsets of docs/protocol-atp.md.
 constexpr std::size_t job_epoch_bytes = 8, exponent_byte = 39;
 
-session::AtpSettings settings_of(const JobPlan& plan) {
+jobs::AtpSettings settings_of(const JobPlan& plan) {
   return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact,
           plan.rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed};
 }
@@ -170,7 +170,7 @@ class AtpTap final : public Tap {
     const std::size_t at = from.port - aggregator_port;
     if (host_of(from) < first_switch_) return at;
     std::size_t lane = 0;
-    while (lane + 1 < lanes_ && session::switch_lane(common.job_epoch, lane, lanes_, lanes_) != at) ++lane;
+    while (lane + 1 < lanes_ && jobs::switch_lane(common.job_epoch, lane, lanes_, lanes_) != at) ++lane;
     return lane;
   }
 
@@ -237,10 +237,13 @@ void draw_switches(Scenario& scenario) {
 
 class Atp final : public Protocol {
  public:
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::atp_rules(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return jobs::atp_rules(); }
   void draw(Scenario& scenario) const override {
     draw_switches(scenario);
     scenario.security = draw_security(scenario.seed);
+  }
+  void complete(session::JoinRequest& request, const Scenario& scenario, const JobPlan&, std::uint32_t) const override {
+    request.own = jobs::own_part(jobs::AtpAsk{scenario.pool_slots});
   }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                    const service::Lanes& lanes) const override {
@@ -264,16 +267,16 @@ class Atp final : public Protocol {
     const Endpoint first_hop = at == session::Placement::at_server
                                    ? plan.aggregator
                                    : switch_endpoints(*plan.scenario, placement)(
-                                         at, session::switch_lane(plan.admission.job_epoch, plan.lane % plan.scenario->lanes,
+                                         at, jobs::switch_lane(plan.admission.job_epoch, plan.lane % plan.scenario->lanes,
                                                                   plan.scenario->lanes, plan.scenario->lanes));
     atp::WorkerConfig config =
-        session::worker_config(plan.admission, plan.rank, settings_of(*plan.plan), plan.aggregator, first_hop);
+        jobs::worker_config(plan.admission, plan.rank, plan.aggregator, first_hop);
     config.lane = plan.lane;
     config.lanes = plan.lanes;
     config.congestion_control = plan.plan->congestion_control;
     config.checksums = plan.admission.security == PacketSecurity::none;
     return atp::make_worker_lane(
-        config, session::lane_keys(plan.admission, plan.lane % plan.scenario->lanes, config.server, config.first_hop));
+        config, jobs::lane_keys(plan.admission, plan.lane % plan.scenario->lanes, config.server, config.first_hop));
   }
 
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {

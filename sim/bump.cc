@@ -9,7 +9,7 @@
 #include "netsum/error.h"
 #include "protocol/netreduce/worker_lane.h"
 #include "service/netreduce_service.h"
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/bump_wire.h"
 #include "sim/events.h"
@@ -150,14 +150,14 @@ class BumpService final : public service::Service {
                                                 std::span<const Endpoint> own) const override {
     return named_.describe(start, a_switch, again, switches, own);
   }
-  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override { return named_.takes(message); }
+  [[nodiscard]] std::string takes() const override { return named_.takes(); }
   [[nodiscard]] service::Part install(const session::SwitchMessage& message, service::ServedJob* former,
                                       const Prove& prove) override {
-    const auto& installation = std::get<session::TreeInstallation>(message);
-    if (!scenario_.plan_of(installation.start.job).learned) return named_.install(message, former, prove);
+    if (!scenario_.plan_of(message.job).learned) return named_.install(message, former, prove);
+    const jobs::TreeInstallation installation = jobs::read_ring(message, *rules());
     service::Part part = service::part_of(installation, {});
     if (former == nullptr) {
-      session::refuse_again(installation);
+      jobs::refuse_again(installation);
       part.job = std::make_unique<LearnedJob>(serving_, installation.start.admission.job_epoch);
     }
     return part;
@@ -207,7 +207,7 @@ class CheckedBump final : public CheckedService {
     if (!plan.learned && !plan.mismatch) agreed_.insert(start.admission.job_epoch);
   }
   void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
-    if (!plan.mismatch) agreed_.insert(session::epoch_of(message));
+    if (!plan.mismatch) agreed_.insert(message.job_epoch);
   }
   void on_stop(std::uint64_t epoch) override {
     if (const RingCounters* const counters = of_job(epoch)) add(ended_, *counters);
@@ -283,7 +283,7 @@ class CheckedBump final : public CheckedService {
   }
 
   [[nodiscard]] const RingCounters* of_job(std::uint64_t epoch) const {
-    return wire_.accelerator().ring_counters(session::incarnation_of(epoch, 0));
+    return wire_.accelerator().ring_counters(jobs::incarnation_of(epoch, 0));
   }
 
   StateFile& file_;
@@ -312,7 +312,7 @@ class BumpTap final : public Tap {
 
 class Bump final : public Protocol {
  public:
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::bump_rules(true); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return jobs::bump_rules(true); }
   [[nodiscard]] bool measures() const override { return false; }
   [[nodiscard]] bool can_bypass() const override { return true; }
 
@@ -332,8 +332,12 @@ class Bump final : public Protocol {
   [[nodiscard]] std::optional<std::uint32_t> predecessor(std::uint32_t rank, std::uint32_t world_size) const override {
     return rings_->predecessor(rank, world_size);
   }
-  void complete(session::JoinRequest& request, const JobPlan& plan, std::uint32_t life) const override {
-    rings_->complete(request, plan, life);
+  void complete(session::JoinRequest& request, const Scenario& scenario, const JobPlan& plan,
+                std::uint32_t life) const override {
+    rings_->complete(request, scenario, plan, life);
+  }
+  [[nodiscard]] std::uint32_t packets_of_slot(const session::Admission& admission) const override {
+    return rings_->packets_of_slot(admission);
   }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                    const service::Lanes& lanes) const override {
@@ -349,7 +353,7 @@ class Bump final : public Protocol {
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
-    netreduce::RoceHostConfig config = session::host_config(plan.admission, plan.rank, plan.lane);
+    netreduce::RoceHostConfig config = jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, plan.lane);
     config.worker.lanes = plan.lanes;
     config.accelerator = bump_at(*plan.scenario, bump_of(*plan.plan, plan.rank));
     config.selective = false;  // as RDMA hardware

@@ -23,8 +23,7 @@ class CheckedJobs : public CheckedService {
     jobs_[start.admission.job_epoch] = {start.admission.slots, !plan.mismatch};
   }
   void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
-    const auto* const tree = std::get_if<session::TreeInstallation>(&message);
-    jobs_[session::epoch_of(message)] = {tree == nullptr ? 0 : tree->start.admission.slots, !plan.mismatch};
+    jobs_[message.job_epoch] = {slots_of(message), !plan.mismatch};
   }
   void on_stop(std::uint64_t epoch) override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
@@ -44,6 +43,8 @@ class CheckedJobs : public CheckedService {
     bool agreed = true;  // all ranks issue the same calls: then no worker ever advances before its slot's chunk is complete
   };
 
+  // Of a job that a switch is told of; 0: unknown.
+  [[nodiscard]] virtual std::uint32_t slots_of(const session::SwitchMessage&) const { return 0; }
   // Null: the lane does not serve the job, or not yet: its switches are not known.
   [[nodiscard]] virtual const JobCounters* job_counters(std::size_t lane, std::uint64_t epoch) const = 0;
 

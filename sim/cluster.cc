@@ -388,11 +388,10 @@ class Cluster final : public Surroundings, public Witness {
       request.world_size = plan.workers + 2;  // so it never completes
       request.packet_elements = plan.packet_elements;
       request.slots_fixed = plan.slots;
-      request.pool_slots = scenario_.pool_slots;
       for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
         request.endpoints.push_back(endpoint_of(stranger_, static_cast<std::uint16_t>(stranger_port + lane)));
       }
-      protocol_.complete(request, plan, 0);
+      protocol_.complete(request, scenario_, plan, 0);
       const std::uint64_t join = say(JoinCall{std::move(request)});
       push(now_ + fault.lasts, CallDue{to, {++intrusions_, stranger_, CancelCall{join}, std::string(intruder)}});
     }

@@ -11,7 +11,7 @@
 #include "protocol/netreduce/worker_lane.h"
 #include "seal/sealer.h"
 #include "service/netreduce_service.h"
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
@@ -72,22 +72,25 @@ class NetreduceSums final : public CheckedJobs<RingCounters> {
         scenario_(scenario) {}
 
   [[nodiscard]] service::Service& service() override { return service_; }
+  [[nodiscard]] std::uint32_t slots_of(const session::SwitchMessage& message) const override {
+    return jobs::read_ring(message, *service_.rules()).start.admission.slots;
+  }
   void on_start(const session::StartJob& start, const JobPlan& plan) override {
     CheckedJobs::on_start(start, plan);
     const session::SwitchEndpoint below = switch_endpoints(scenario_, start.admission.placement);
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
-      add_route(lane, session::tunnel_ring(start, lane, netreduce::at_root, below));
+      add_route(lane, jobs::tunnel_ring(start, lane, netreduce::at_root, below));
     }
   }
   void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
     CheckedJobs::on_install(message, plan);
-    const auto& installation = std::get<session::TreeInstallation>(message);
-    for (std::size_t lane = 0; lane < lanes(); ++lane) add_route(lane, session::tunnel_ring(installation, lane));
+    const jobs::TreeInstallation installation = jobs::read_ring(message, *service_.rules());
+    for (std::size_t lane = 0; lane < lanes(); ++lane) add_route(lane, jobs::tunnel_ring(installation, lane));
   }
   void on_stop(std::uint64_t epoch) override {
     CheckedJobs::on_stop(epoch);
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
-      bypasses_[lane]->tunnel.remove_ring(session::incarnation_of(epoch, lane));
+      bypasses_[lane]->tunnel.remove_ring(jobs::incarnation_of(epoch, lane));
     }
   }
   void bypass(bool on) override {
@@ -149,7 +152,7 @@ class NetreduceSums final : public CheckedJobs<RingCounters> {
   }
   // Null also until the job's switches are known.
   [[nodiscard]] const RingCounters* job_counters(std::size_t lane, std::uint64_t epoch) const override {
-    return service_.at(lane).accelerator().ring_counters(session::incarnation_of(epoch, lane));
+    return service_.at(lane).accelerator().ring_counters(jobs::incarnation_of(epoch, lane));
   }
 
   std::vector<Bypass*> bypasses_;  // by lane; the lanes own them
@@ -197,7 +200,7 @@ class RingTap final : public Tap {
 
 class Netreduce final : public Protocol {
  public:
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::netreduce_rules(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return jobs::netreduce_rules(); }
   [[nodiscard]] bool measures() const override { return false; }
   [[nodiscard]] bool can_bypass() const override { return true; }
   void draw(Scenario& scenario) const override {
@@ -206,8 +209,8 @@ class Netreduce final : public Protocol {
     scenario.security = draw_security(scenario.seed);
   }
 
-  void complete(session::JoinRequest& request, const JobPlan& plan, std::uint32_t life) const override {
-    request.message_packets = plan.message_packets;
+  void complete(session::JoinRequest& request, const Scenario&, const JobPlan& plan, std::uint32_t life) const override {
+    jobs::RingAsk ask{plan.message_packets, {}};
     for (const Endpoint& endpoint : request.endpoints) {
       netreduce::Member member;
       member.address = endpoint.address;
@@ -216,12 +219,16 @@ class Netreduce final : public Protocol {
       member.send_psn = plan.first_psn;
       member.memory_address = std::uint64_t{life} << 32 | endpoint.port;
       member.memory_key = life * 7919 + endpoint.port;
-      request.members.push_back(member);
+      ask.members.push_back(member);
     }
+    request.own = jobs::own_part(ask);
+  }
+  [[nodiscard]] std::uint32_t packets_of_slot(const session::Admission& admission) const override {
+    return jobs::ring_grant(admission).message_packets;
   }
 
   [[nodiscard]] std::optional<std::uint32_t> predecessor(std::uint32_t rank, std::uint32_t world_size) const override {
-    return session::predecessor_of(rank, world_size);
+    return jobs::predecessor_of(rank, world_size);
   }
 
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
@@ -240,14 +247,14 @@ class Netreduce final : public Protocol {
 
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     const std::uint32_t of_site = plan.lane % plan.scenario->lanes;
-    netreduce::RoceHostConfig config = session::host_config(plan.admission, plan.rank, of_site);
+    netreduce::RoceHostConfig config = jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, of_site);
     config.worker.lane = plan.lane;
     config.worker.lanes = plan.lanes;
-    const netreduce::Tree tree = session::tree_of(plan.admission.placement, plan.world_size);
+    const netreduce::Tree tree = jobs::tree_of(plan.admission.placement, plan.world_size);
     const std::uint32_t at = tree.switch_of_rank[plan.rank];
     config.accelerator =
         at == netreduce::at_root ? plan.aggregator : switch_endpoints(*plan.scenario, plan.admission.placement)(at, of_site);
-    return netreduce::make_worker_lane(config, session::ring_keys(plan.admission, of_site));
+    return netreduce::make_worker_lane(config, jobs::ring_keys(plan.admission, of_site));
   }
 
   // In RoCE nothing but the source address distinguishes a stranger who knows the connection from its real end.

@@ -106,7 +106,9 @@ class Protocol {
   }
   // Adds the protocol's fields to a rank's join, whose endpoints are set. `life`: differs between all attempts of all
   // processes of a rank.
-  virtual void complete(session::JoinRequest&, const JobPlan&, std::uint32_t /*life*/) const {}
+  virtual void complete(session::JoinRequest&, const Scenario&, const JobPlan&, std::uint32_t /*life*/) const {}
+  // Packets per admitted slot.
+  [[nodiscard]] virtual std::uint32_t packets_of_slot(const session::Admission&) const { return 1; }
   // The lanes outlive it; so does the scenario.
   [[nodiscard]] virtual std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                            const service::Lanes& lanes) const = 0;

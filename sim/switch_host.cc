@@ -2,26 +2,17 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "netsum/error.h"
 #include "session/installations.h"
 
 namespace netsum::sim {
-namespace {
-
-bool has_keys(const session::SwitchMessage& message) {
-  const auto* const atp = std::get_if<session::Installation>(&message);
-  return atp != nullptr && atp->security != PacketSecurity::none;
-}
-
-}  // namespace
-
 SwitchHost::SwitchHost(Surroundings& surroundings, HostId id, const Scenario& scenario, const Protocol& protocol,
                        std::uint32_t life)
     : Host(surroundings, id),
       scenario_(scenario),
       instance_(life + 1),
+      needed_(protocol.rules().switches_needed),
       lanes_(surroundings, id, scenario.lanes),
       checked_(protocol.switch_service(scenario, id - scenario.aggregators, lanes_.for_services())) {}
 
@@ -49,22 +40,20 @@ void SwitchHost::on_call(const ControlCall& call, Time now) {
 
 // Corresponds to Node::Impl::install in the binaries.
 void SwitchHost::install(const ControlCall& call, const InstallCall& install, Time now) {
-  const std::uint64_t epoch = session::epoch_of(install.message);
+  const std::uint64_t epoch = install.message.job_epoch;
   Installed installed{epoch, id() - scenario_.aggregators, false, false, {}, instance_};
   const auto former = jobs_.find(epoch);
   try {
     service::Part part = checked_->service().install(
-        install.message, former == jobs_.end() ? nullptr : former->second.job.get(), [](const session::SwitchMessage&) {});
+        install.message, former == jobs_.end() ? nullptr : former->second.job.get(), [](const std::vector<session::Destination>&) {});
     if (part.job) checked_->on_install(install.message, scenario_.jobs[install.job]);
     Served& served = jobs_[epoch];
     if (part.job) served.job = std::move(part.job);
     served.until = now + session::installation_lease;
     installed.view = served.job->look();
   } catch (const Error& error) {
-    const auto* const ring = std::get_if<session::TreeInstallation>(&install.message);
-    const auto* const atp = std::get_if<session::Installation>(&install.message);
-    installed.lost = ring != nullptr && ring->again;
-    installed.declined = atp != nullptr && has_keys(install.message) && atp->again;
+    installed.lost = needed_ && install.message.again;
+    installed.declined = !needed_ && install.message.again && scenario_.security != PacketSecurity::none;
     if (!installed.lost && !installed.declined)
       throw Violation(std::string("a switch cannot take a job that it should: ") + error.what());
   }

@@ -36,6 +36,7 @@ class SwitchHost final : public Host {
 
   const Scenario& scenario_;
   const std::uint64_t instance_;
+  const bool needed_;  // by jobs that are told to it
   HostLanes lanes_;
   std::unique_ptr<CheckedService> checked_;
   std::map<std::uint64_t, Served> jobs_;  // by epoch

@@ -10,7 +10,7 @@
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
 #include "service/switchml_service.h"
-#include "session/switchml_job.h"
+#include "jobs/switchml_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
@@ -34,6 +34,9 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
   explicit SwitchmlSums(const service::Lanes& lanes) : CheckedJobs(lanes.size()), service_(lanes) {}
 
   [[nodiscard]] service::Service& service() override { return service_; }
+  [[nodiscard]] std::uint32_t slots_of(const session::SwitchMessage& message) const override {
+    return jobs::read_switchml(message, *service_.rules()).start.admission.slots;
+  }
 
   void check(std::span<const LaneCounts> counts) const override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
@@ -199,7 +202,7 @@ void draw_reductions(Scenario& scenario) {
 
 class Switchml final : public Protocol {
  public:
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_rules(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return jobs::switchml_rules(); }
   void draw(Scenario& scenario) const override {
     draw_wires(scenario);
     draw_reductions(scenario);
@@ -244,7 +247,7 @@ class Switchml final : public Protocol {
     config.aggregator = at == session::Placement::at_server
                             ? plan.aggregator
                             : switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes);
-    session::take_keys(plan.admission, plan.lane % plan.scenario->lanes, config);
+    jobs::take_keys(plan.admission, plan.lane % plan.scenario->lanes, config);
     return switchml::make_worker_lane(config);
   }
 

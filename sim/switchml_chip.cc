@@ -9,8 +9,8 @@
 #include "base/crc32c.h"
 #include "protocol/switchml/worker_lane.h"
 #include "service/switchml_chip_service.h"
-#include "session/chip_profile.h"
-#include "session/switchml_job.h"
+#include "jobs/chip_profile.h"
+#include "jobs/switchml_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
@@ -31,6 +31,9 @@ class ChipSums final : public CheckedJobs<JobCounters> {
   explicit ChipSums(const service::Lanes& lanes) : CheckedJobs(lanes.size()), service_(lanes) {}
 
   [[nodiscard]] service::Service& service() override { return service_; }
+  [[nodiscard]] std::uint32_t slots_of(const session::SwitchMessage& message) const override {
+    return jobs::read_switchml(message, *service_.rules()).start.admission.slots;
+  }
 
   void check(std::span<const LaneCounts> counts) const override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
@@ -116,7 +119,7 @@ class ChipTap final : public Tap {
 
 class SwitchmlChip final : public Protocol {
  public:
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::switchml_chip_rules(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return jobs::switchml_chip_rules(); }
   [[nodiscard]] bool measures() const override { return false; }
 
   void draw(Scenario& scenario) const override {
@@ -158,7 +161,7 @@ class SwitchmlChip final : public Protocol {
     config.aggregator =
         config.in_tree ? switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes) : plan.aggregator;
     config.chip = true;
-    config.member = session::member_of(placement, plan.rank);
+    config.member = jobs::member_of(placement, plan.rank);
     return switchml::make_worker_lane(config);
   }
 

@@ -148,10 +148,9 @@ void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
     const bool may_move = plan().workers + all < 32 && plan().numbers != Numbers::in_order;
     const std::uint32_t moved = may_move ? place_.life : 0;
     const std::uint32_t at = plan().switch_of_rank[place_.rank];
-    request.pool_slots = scenario_.pool_slots;
     if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);
   }
-  protocol_.complete(request, plan(), place_.life * 64 + attempt_);
+  protocol_.complete(request, scenario_, plan(), place_.life * 64 + attempt_);
   site.join = next_call_++;
   call(join.site, site.join, JoinCall{std::move(request)});
 }
@@ -208,7 +207,7 @@ void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
     p.scenario = &scenario_;
     p.plan = &plan();
     const Endpoint self = own_endpoint(lane);
-    const std::uint64_t window = std::uint64_t{p.admission.slots} * std::max(1U, p.admission.message_packets);
+    const std::uint64_t window = std::uint64_t{p.admission.slots} * protocol_.packets_of_slot(p.admission);
     lanes_.push_back({std::make_unique<CheckedLane>(protocol_.worker_lane(p), window),
                       std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});
   }

@@ -6,7 +6,7 @@
 #include "collective/rank_protocol.h"
 #include "protocol/atp/worker_lane.h"
 #include "seal/sealer.h"
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "wire/atp.h"
@@ -32,7 +32,7 @@ class AtpRank final : public RankProtocol {
  public:
   AtpRank(const Options& options, const Atp& settings) : RankProtocol(options), settings_(settings) {}
 
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::atp_rules(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return jobs::atp_rules(); }
   void check() const override {}
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
@@ -46,9 +46,9 @@ class AtpRank final : public RankProtocol {
       reach.sites.push_back(reach_behind(options(), address, reach.hop, deadline));
     }
     reach.packet_elements = options().packet_elements;
-    if (reach.packet_elements > reach.hop.pool_elements) {
-      throw Error(ErrorCode::refused, "switch " + settings_.switch_address + " has slots of " +
-                                          std::to_string(reach.hop.pool_elements) + " elements, packets of " +
+    const std::uint32_t slot = slot_elements(reach);
+    if (reach.packet_elements > slot) {
+      throw Error(ErrorCode::refused, "switch " + settings_.switch_address + " has slots of " + std::to_string(slot) + " elements, packets of " +
                                           std::to_string(reach.packet_elements) +
                                           " do not fit: start it with --pool-elements, or ask for fewer");
     }
@@ -58,8 +58,10 @@ class AtpRank final : public RankProtocol {
     return reach;
   }
 
-  void complete(session::JoinRequest& request, const Site&) const override {
+  void complete(session::JoinRequest& request, const Reach& reach, const Site&) const override {
     request.near = stays_here_ && !settings_.local_checksums;
+    const auto pool = jobs::pool_in(reach.hop.profiles);
+    request.own = jobs::own_part(jobs::AtpAsk{pool ? pool->slots : 0});
   }
 
   void measure_windows(Reach& reach, Time) override {
@@ -72,13 +74,10 @@ class AtpRank final : public RankProtocol {
                                              const LaneNumber& number) const override {
     Lane& lane = site.lanes[number.of_site];
     const std::vector<Endpoint>& hop = reach.hop.lanes;
-    session::AtpSettings settings;
-    settings.indexing = static_cast<atp::Indexing>(admission.placement.indexing);
-    settings.scaling = static_cast<atp::Scaling>(admission.placement.scaling);
-    atp::WorkerConfig config = session::worker_config(
-        admission, options().rank, settings, lane.aggregator,
+    atp::WorkerConfig config = jobs::worker_config(
+        admission, options().rank, lane.aggregator,
         hop.empty() ? lane.aggregator
-                    : hop[session::switch_lane(admission.job_epoch, number.of_site, site.lanes.size(), hop.size())]);
+                    : hop[jobs::switch_lane(admission.job_epoch, number.of_site, site.lanes.size(), hop.size())]);
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.congestion_control = settings_.congestion_control;
@@ -86,7 +85,7 @@ class AtpRank final : public RankProtocol {
     config.checksums =
         !sealed && (settings_.local_checksums || !stays_here(reach, site) || has_switches_between(admission.placement));
     return {lane.take_transport(),
-            atp::make_worker_lane(config, session::lane_keys(admission, number.of_site, config.server, config.first_hop))};
+            atp::make_worker_lane(config, jobs::lane_keys(admission, number.of_site, config.server, config.first_hop))};
   }
 
   [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,
@@ -106,6 +105,12 @@ class AtpRank final : public RankProtocol {
   }
 
  private:
+  // Of the rank's switch, that a packet must fit.
+  [[nodiscard]] static std::uint32_t slot_elements(const Reach& reach) {
+    const auto pool = jobs::pool_in(reach.hop.profiles);
+    return pool ? pool->elements : UINT32_MAX;
+  }
+
   // Between this rank's switch and the server.
   [[nodiscard]] bool has_switches_between(const session::Placement& placement) const {
     const std::uint32_t at = placement.switch_of_rank[options().rank];
@@ -130,7 +135,7 @@ class AtpRank final : public RankProtocol {
     if (near) room = std::min(room, transport::near_path().datagram_bytes);
     if (!near) room -= static_cast<std::uint32_t>(seal::longest_trailer);
     const auto fill = static_cast<std::uint32_t>((room - wire::atp::gradient_header_bytes) / 4);
-    return std::min({fill, reach.hop.pool_elements, near ? wire::atp::max_packet_elements : longest_default_packet});
+    return std::min({fill, slot_elements(reach), near ? wire::atp::max_packet_elements : longest_default_packet});
   }
 
   Atp settings_;

@@ -186,7 +186,6 @@ session::JoinRequest request_of(const Attempt& attempt, const Site& site) {
   request.protocol_version = rules.version;
   request.protocol = rules.name;
   request.switch_address = attempt.protocol->switch_address();
-  request.pool_slots = reach.hop.pool_slots;
   request.switch_receive_bytes = reach.hop.receive_bytes;
   request.job = options.job;
   request.generation = options.generation;
@@ -206,7 +205,7 @@ session::JoinRequest request_of(const Attempt& attempt, const Site& site) {
   request.why_not_local = site.why_not_local;
   request.needs_local = site.needs_local;
   request.listens = site.listens;
-  attempt.protocol->complete(request, site);
+  attempt.protocol->complete(request, reach, site);
   if (!request.near) request.security = least_security(options);
   return request;
 }

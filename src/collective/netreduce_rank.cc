@@ -7,7 +7,7 @@
 #include "protocol/netreduce/worker_lane.h"
 #include "runtime/verbs_lane.h"
 #include "seal/sealer.h"
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "transport/random.h"
@@ -48,7 +48,7 @@ class RingRank : public RankProtocol {
  public:
   RingRank(const Options& options, const NetReduce& settings) : RankProtocol(options), settings_(settings) {}
 
-  [[nodiscard]] session::ProtocolRules rules() const override { return session::netreduce_rules(); }
+  [[nodiscard]] session::ProtocolRules rules() const override { return jobs::netreduce_rules(); }
 
   void check() const override {
     const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
@@ -70,11 +70,11 @@ class RingRank : public RankProtocol {
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
 
   [[nodiscard]] std::optional<std::uint32_t> predecessor() const override {
-    return session::predecessor_of(options().rank, options().world_size);
+    return jobs::predecessor_of(options().rank, options().world_size);
   }
 
   [[nodiscard]] std::uint32_t packets_of_slot(const session::Admission& admission) const override {
-    return admission.message_packets;
+    return jobs::ring_grant(admission).message_packets;
   }
 
   [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission, std::uint32_t) const override {
@@ -82,12 +82,12 @@ class RingRank : public RankProtocol {
     const std::string& at = settings_.switch_address;
     RankTraits traits;
     traits.protocol = "NetReduce";
-    traits.successor = session::successor_of(options().rank, options().world_size);
+    traits.successor = jobs::successor_of(options().rank, options().world_size);
     traits.placement = "netreduce through " + counted_aggregators("accelerator") +
                        (at.empty() ? ")" : "), below them switch " + at) + ", " + std::to_string(lanes) +
                        (lanes == 1 ? " ring" : " rings") + " of RoCEv2 connections, path MTU " +
                        std::to_string(admission.packet_elements * 4) + ", window of " + std::to_string(admission.slots) +
-                       " messages of " + std::to_string(admission.message_packets) +
+                       " messages of " + std::to_string(jobs::ring_grant(admission).message_packets) +
                        " packets; each worker sends and receives |U|, and the accelerator's ports carry all of it at once";
     return traits;
   }
@@ -95,15 +95,12 @@ class RingRank : public RankProtocol {
  protected:
   [[nodiscard]] const NetReduce& settings() const { return settings_; }
   [[nodiscard]] std::uint32_t message_packets(std::uint32_t packet_elements) const {
-    return settings_.message_packets != 0 ? settings_.message_packets : session::longest_message(packet_elements);
+    return settings_.message_packets != 0 ? settings_.message_packets : jobs::longest_message(packet_elements);
   }
   // All but the endpoint's own fields.
-  [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Site& site,
-                                                    const LaneNumber& number) const {
-    if (admission.members.size() != options().world_size) {
-      throw Error(ErrorCode::internal, "aggregator " + site.address + " sent an admission without the ring's queue pairs");
-    }
-    netreduce::RoceHostConfig config = session::host_config(admission, options().rank, number.of_site);
+  [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const LaneNumber& number) const {
+    netreduce::RoceHostConfig config =
+        jobs::host_config(admission, jobs::ring_grant(admission), options().rank, number.of_site);
     config.worker.lane = number.of_rank;
     config.worker.lanes = number.lanes;
     return config;
@@ -154,18 +151,19 @@ class UdpRingRank final : public RingRank {
     measure_lanes(reach, rule, deadline);
   }
 
-  void complete(session::JoinRequest& request, const Site& site) const override {
-    request.message_packets = settings().message_packets;
+  void complete(session::JoinRequest& request, const Reach&, const Site& site) const override {
     request.near = site.near && is_near_alone(site.lanes.front().aggregator);
-    for (const Lane& lane : site.lanes) request.members.push_back(member_at(lane.local()));
+    jobs::RingAsk ask{settings().message_packets, {}};
+    for (const Lane& lane : site.lanes) ask.members.push_back(member_at(lane.local()));
+    request.own = jobs::own_part(ask);
   }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
                                              const LaneNumber& number) const override {
     Lane& lane = site.lanes[number.of_site];
-    netreduce::RoceHostConfig config = config_of(admission, site, number);
+    netreduce::RoceHostConfig config = config_of(admission, number);
     config.accelerator = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[number.of_site];
-    return {lane.take_transport(), netreduce::make_worker_lane(config, session::ring_keys(admission, number.of_site))};
+    return {lane.take_transport(), netreduce::make_worker_lane(config, jobs::ring_keys(admission, number.of_site))};
   }
 
  private:
@@ -223,17 +221,18 @@ class VerbsRingRank final : public RingRank {
 
   void measure_windows(Reach&, Time) override {}  // complete() sets the window
 
-  void complete(session::JoinRequest& request, const Site& site) const override {
+  void complete(session::JoinRequest& request, const Reach&, const Site& site) const override {
     // Memory is registered with the device before admission, so its length is fixed here.
     request.slots_fixed = window();
-    request.message_packets = message_packets(request.packet_elements);
     request.packet_elements_measured = false;
-    for (const Lane& lane : site.lanes) request.members.push_back(member_of(lane.ring->own()));
+    jobs::RingAsk ask{message_packets(request.packet_elements), {}};
+    for (const Lane& lane : site.lanes) ask.members.push_back(member_of(lane.ring->own()));
+    request.own = jobs::own_part(ask);
   }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach&, Site& site,
                                              const LaneNumber& number) const override {
-    const netreduce::RoceHostConfig config = config_of(admission, site, number);
+    const netreduce::RoceHostConfig config = config_of(admission, number);
     if (admission.slots != window()) {
       throw Error(ErrorCode::internal, "aggregator " + site.address + " does not admit what was asked for");
     }

@@ -61,8 +61,8 @@ class RankProtocol {
   [[nodiscard]] virtual Reach reach(Time deadline) = 0;
   // Sets each site's slots_measured, if options give no window.
   virtual void measure_windows(Reach& reach, Time deadline) = 0;
-  // Adds the protocol's own fields to the request.
-  virtual void complete(session::JoinRequest&, const Site&) const {}
+  // Adds to the request what is the protocol's own.
+  virtual void complete(session::JoinRequest&, const Reach&, const Site&) const {}
 
   // A lane of the admitted rank, over the reached sites.
   [[nodiscard]] virtual runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,

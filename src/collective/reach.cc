@@ -206,14 +206,12 @@ FirstHop reach_switch(const Options& options, const std::string& address, Time d
   if (address.empty()) return hop;
   hop.address = address;
   control::Hello hello = reach_control(options, address, deadline).hello;
-  if (hello.pool_slots == 0) {
+  if (!hello.is_switch) {
     throw Error(ErrorCode::refused, address + " is no switch: is a parameter server running there?");
   }
   hop.lanes = std::move(hello.lanes);
-  hop.pool_slots = hello.pool_slots;
-  hop.pool_elements = hello.pool_elements;
   hop.receive_bytes = hello.receive_bytes;
-  hop.chip = std::move(hello.chip);
+  hop.profiles = std::move(hello.profiles);
   return hop;
 }
 
@@ -223,7 +221,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   Reached reached = reach_control(options, address, deadline);
   site.client = std::move(reached.client);
   refuse_bump(reached.hello, address);
-  site.chip = reached.hello.chip;
+  site.profiles = std::move(reached.hello.profiles);
   const auto host = host_of(options, reached.hello.lanes.size(), deadline);
   for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
@@ -272,7 +270,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
   if (!host) site.groups = std::move(reached.hello.groups);  // a host of our own joins none
   site.security = reached.hello.security;
-  site.chip = std::move(reached.hello.chip);
+  site.profiles = std::move(reached.hello.profiles);
   return site;
 }
 

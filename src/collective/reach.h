@@ -51,15 +51,14 @@ struct Site {
   std::string why_not_local{};
   bool needs_local = false;
   bool listens = false;
-  std::optional<session::ChipProfile> chip{};  // SwitchML's data plane there; none: a software switch
+  std::vector<session::Profile> profiles{};  // what protocols say of themselves there
 };
 
 // The switch that this rank is at, if the aggregators are behind one.
 struct FirstHop {
   std::string address;
   std::vector<Endpoint> lanes;                 // empty: there is none
-  std::optional<session::ChipProfile> chip{};  // as Site::chip
-  std::uint32_t pool_slots = 0, pool_elements = UINT32_MAX;
+  std::vector<session::Profile> profiles{};  // as Site::profiles
   std::uint64_t receive_bytes = 0;
 };
 

@@ -7,8 +7,8 @@
 #include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
-#include "session/chip_profile.h"
-#include "session/switchml_job.h"
+#include "jobs/chip_profile.h"
+#include "jobs/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "wire/epochs.h"
@@ -57,7 +57,7 @@ void join_groups(const Options& options, Site& site) {
   return best;
 }
 
-[[nodiscard]] std::uint32_t packet_elements_at_chip(const session::ChipProfile& chip, std::uint32_t mtu, bool ipv6) {
+[[nodiscard]] std::uint32_t packet_elements_at_chip(const jobs::ChipProfile& chip, std::uint32_t mtu, bool ipv6) {
   const std::size_t room = mtu - (ipv6 ? 48 : 28);
   const auto& lengths = chip.packet_elements;
   std::uint32_t best = *std::min_element(lengths.begin(), lengths.end());
@@ -73,7 +73,7 @@ class SwitchMlRank final : public RankProtocol {
 
   // From reach() on those of the data plane that is there.
   [[nodiscard]] session::ProtocolRules rules() const override {
-    return chip_ ? session::switchml_chip_rules(*chip_) : session::switchml_rules();
+    return chip_ ? jobs::switchml_chip_rules(*chip_) : jobs::switchml_rules();
   }
 
   void check() const override {
@@ -131,7 +131,7 @@ class SwitchMlRank final : public RankProtocol {
     measure_lanes(reach, rule, deadline);
   }
 
-  void complete(session::JoinRequest& request, const Site& site) const override {
+  void complete(session::JoinRequest& request, const Reach&, const Site& site) const override {
     request.near = site.near && is_near_alone(site.lanes.front().aggregator) && !settings_.local_checksums;
   }
 
@@ -151,9 +151,9 @@ class SwitchMlRank final : public RankProtocol {
     config.aggregator = next_of(reach, site, number.of_site);
     config.in_tree = !reach.hop.lanes.empty();
     config.checksums = settings_.local_checksums || !site.near;
-    session::take_keys(admission, number.of_site, config);
+    jobs::take_keys(admission, number.of_site, config);
     config.chip = chip_.has_value();
-    if (config.chip) config.member = session::member_of(admission.placement, options().rank);
+    if (config.chip) config.member = jobs::member_of(admission.placement, options().rank);
     return {transport::with_group(lane.take_transport(), std::move(lane.group)), switchml::make_worker_lane(config)};
   }
 
@@ -242,24 +242,25 @@ class SwitchMlRank final : public RankProtocol {
   }
 
   // What all aggregators and the rank's switch state, which is the same. Throws Error: refused, this rank cannot keep to it.
-  [[nodiscard]] std::optional<session::ChipProfile> profile_of(const Reach& reach) const {
+  [[nodiscard]] std::optional<jobs::ChipProfile> profile_of(const Reach& reach) const {
     const Site& first = reach.sites.front();
-    const auto demand_same = [&](const std::optional<session::ChipProfile>& chip, const std::string& address) {
-      if (chip == first.chip) return;
+    const std::optional<jobs::ChipProfile> chip = jobs::chip_in(first.profiles);
+    const auto demand_same = [&](const std::vector<session::Profile>& profiles, const std::string& address) {
+      if (jobs::chip_in(profiles) == chip) return;
       throw Error(ErrorCode::refused,
                   first.address + " and " + address + " do not have the same profile: start both with the same --profile");
     };
-    for (const Site& site : reach.sites) demand_same(site.chip, site.address);
-    if (!reach.hop.lanes.empty()) demand_same(reach.hop.chip, reach.hop.address);
-    if (!first.chip) return std::nullopt;
-    const std::string why = session::why_not_at_chip(*first.chip, options().packet_elements, settings_.wire);
+    for (const Site& site : reach.sites) demand_same(site.profiles, site.address);
+    if (!reach.hop.lanes.empty()) demand_same(reach.hop.profiles, reach.hop.address);
+    if (!chip) return std::nullopt;
+    const std::string why = jobs::why_not_at_chip(*chip, options().packet_elements, settings_.wire);
     if (!why.empty())
       throw Error(ErrorCode::refused, "aggregator " + first.address + " is a chip (--profile chip): it " + why);
-    return first.chip;
+    return chip;
   }
 
   const SwitchMl settings_;
-  std::optional<session::ChipProfile> chip_;  // of the aggregators, once they are reached
+  std::optional<jobs::ChipProfile> chip_;  // of the aggregators, once they are reached
 };
 
 }  // namespace

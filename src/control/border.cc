@@ -3,33 +3,18 @@
 #include <algorithm>
 #include <array>
 
-#include "control/codec.h"
+#include "encoding/codec.h"
 #include "netsum/error.h"
-#include "session/atp_job.h"
 #include "session/check.h"
 
 namespace netsum::control {
 namespace {
 
 void demand(bool holds, const char* otherwise) {
-  if (!holds) throw Nonsense{otherwise};
+  if (!holds) throw encoding::Nonsense{otherwise};
 }
 void demand_none(std::string error) {
-  if (!error.empty()) throw Nonsense{std::move(error)};
-}
-
-template <class Message, class Check>
-Parsed<Message> parsed(std::string_view bytes, const Check& check) {
-  try {
-    Message message{};
-    Reader::read({bytes.data(), bytes.size()}, message);
-    check(message);
-    return message;
-  } catch (Nonsense& nonsense) {
-    return Parsed<Message>::wrong(std::move(nonsense.what));
-  } catch (const protozero::exception&) {
-    return Parsed<Message>::wrong("its bytes are no message of this kind");
-  }
+  if (!error.empty()) throw encoding::Nonsense{std::move(error)};
 }
 
 // ---- what must hold of each message by itself
@@ -48,7 +33,6 @@ void check_sound(Proofs&) {}
 void check_sound(Done&) {}
 void check_sound(StatusRequest&) {}
 void check_sound(StatusReply&) {}
-void check_sound(InstallReply&) {}
 void check_sound(Failure& m) {
   m.words = session::one_line(m.words);
 }
@@ -57,14 +41,12 @@ void check_sound(HelloRequest& m) {
   if (!m.job.empty()) demand_none(session::check_job_name(m.job));
 }
 void check_sound(Hello& m) {
-  if (m.chip) demand_none(session::check(*m.chip));
   for (const Endpoint& lane : m.lanes) {
     demand(session::is_host(lane) || session::is_anywhere(lane),
            "a data socket's address is not a unicast address with a port");
   }
   demand(m.groups.empty() || m.groups.size() == m.lanes.size(), "there is not one group per lane");
   demand(std::all_of(m.groups.begin(), m.groups.end(), session::is_group), "a group has an address outside of multicast");
-  if (m.pool_slots != 0) demand_none(session::atp_rules().check_packet(m.pool_elements));
   demand(session::is_name(m.local_socket), "the name of the socket for local ranks is not printable");
 }
 void check_sound(Join& m) {
@@ -97,13 +79,12 @@ void check_sound(session::NamedJob& m) {
 }
 void check_sound(Drain&) {}
 void check_sound(FlightRecord&) {}
-void check_sound(session::Installation& m) {
-  demand_none(session::check(m));
+void check_sound(session::SwitchMessage& m) {
+  demand(m.job_epoch != 0, "an epoch that was never issued");
+  demand_none(session::check_job_name(m.job));
+  demand(session::is_name(m.protocol), "the protocol's name is not printable");
 }
-void check_sound(session::TreeInstallation& m) {
-  demand_none(session::check(m));
-}
-void check_sound(RingView& m) {
+void check_sound(InstallReply& m) {
   demand_none(session::check(m.view));
 }
 void check_sound(Uninstall& m) {
@@ -125,9 +106,9 @@ session::HeartbeatReply in_lines(session::HeartbeatReply reply) {
   reply.warning = session::one_line(reply.warning);
   return reply;
 }
-RingView in_lines(RingView view) {
-  view.view.mismatch = session::one_line(view.view.mismatch);
-  return view;
+InstallReply in_lines(InstallReply reply) {
+  reply.view.mismatch = session::one_line(reply.view.mismatch);
+  return reply;
 }
 Failure in_lines(Failure failure) {
   failure.words = session::one_line(failure.words);
@@ -138,16 +119,16 @@ Failure in_lines(Failure failure) {
 
 template <class Message>
 Parsed<Message> parse(std::string_view bytes) {
-  return parsed<Message>(bytes, [](Message& message) { check_sound(message); });
+  return encoding::parsed<Message>(bytes, [](Message& message) { check_sound(message); });
 }
 template <class Message>
 Bytes write(const Message& message) {
-  return encoded(in_lines(message));
+  return encoding::encoded(in_lines(message));
 }
 
 Parsed<session::Admission> parse_admission(std::string_view bytes, const session::JoinRequest& asked,
                                            const session::ProtocolRules& rules) {
-  return parsed<session::Admission>(
+  return encoding::parsed<session::Admission>(
       bytes, [&](const session::Admission& admission) { demand_none(session::check(admission, asked, rules)); });
 }
 
@@ -179,10 +160,8 @@ template Parsed<StatusReply> parse(std::string_view);
 template Parsed<session::NamedJob> parse(std::string_view);
 template Parsed<Drain> parse(std::string_view);
 template Parsed<FlightRecord> parse(std::string_view);
-template Parsed<session::Installation> parse(std::string_view);
+template Parsed<session::SwitchMessage> parse(std::string_view);
 template Parsed<InstallReply> parse(std::string_view);
-template Parsed<session::TreeInstallation> parse(std::string_view);
-template Parsed<RingView> parse(std::string_view);
 template Parsed<Uninstall> parse(std::string_view);
 template Parsed<Done> parse(std::string_view);
 template Bytes write(const Greeting&);
@@ -201,10 +180,8 @@ template Bytes write(const StatusReply&);
 template Bytes write(const session::NamedJob&);
 template Bytes write(const Drain&);
 template Bytes write(const FlightRecord&);
-template Bytes write(const session::Installation&);
+template Bytes write(const session::SwitchMessage&);
 template Bytes write(const InstallReply&);
-template Bytes write(const session::TreeInstallation&);
-template Bytes write(const RingView&);
 template Bytes write(const Uninstall&);
 template Bytes write(const Done&);
 

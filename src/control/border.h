@@ -3,41 +3,18 @@
 // wrong.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include "control/bytes.h"
 #include "control/messages.h"
+#include "encoding/parsed.h"
 #include "session/protocol_rules.h"
 #include "session/registry.h"
 #include "telemetry/report.h"
 
 namespace netsum::control {
 
-// A message's value, or what is wrong with it.
-template <class Value>
-class Parsed {
- public:
-  Parsed(Value value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor): as std::expected
-  [[nodiscard]] static Parsed wrong(std::string why) {
-    Parsed none;
-    none.why_ = std::move(why);
-    return none;
-  }
-
-  [[nodiscard]] explicit operator bool() const { return value_.has_value(); }
-  [[nodiscard]] const Value& operator*() const { return *value_; }
-  [[nodiscard]] Value& operator*() { return *value_; }
-  [[nodiscard]] const Value* operator->() const { return &*value_; }
-  [[nodiscard]] const std::string& why() const { return why_; }
-
- private:
-  Parsed() = default;
-  std::optional<Value> value_;
-  std::string why_;
-};
+using encoding::Parsed;
 
 // Any message of messages.h but an admission, which is checked against its request.
 template <class Message>

@@ -3,9 +3,11 @@
 #include <span>
 #include <vector>
 
-#include "control/codec.h"
+#include "encoding/codec.h"
 #include "control/digest.h"
 #include "control/frames.h"
+#include "control/messages.h"
+#include "jobs/layouts.h"
 #include "wire/samples.h"
 
 namespace netsum::control {
@@ -13,7 +15,7 @@ namespace {
 
 template <class Message>
 std::string layout(Kind kind, const char* name) {
-  return std::to_string(static_cast<unsigned>(kind)) + " " + name + ": " + Layout::of<Message>() + "\n";
+  return std::to_string(static_cast<unsigned>(kind)) + " " + name + ": " + encoding::Layout::of<Message>() + "\n";
 }
 
 std::string digest_of(const std::string& layouts, const std::vector<std::byte>& packets) {
@@ -40,13 +42,11 @@ std::string layouts() {
          layout<Join>(Kind::join, "join") + layout<session::Admission>(Kind::answer, "join") +
          layout<Beat>(Kind::heartbeat, "heartbeat") + layout<session::HeartbeatReply>(Kind::answer, "heartbeat") +
          layout<Life>(Kind::leave, "leave") + layout<StatusRequest>(Kind::status, "status") +
-         layout<StatusReply>(Kind::answer, "status") + layout<session::Installation>(Kind::install, "install") +
-         layout<InstallReply>(Kind::answer, "install") +
-         layout<session::TreeInstallation>(Kind::install_ring, "install_ring") +
-         layout<RingView>(Kind::answer, "install_ring") + layout<Uninstall>(Kind::uninstall, "uninstall") +
+         layout<StatusReply>(Kind::answer, "status") + layout<session::SwitchMessage>(Kind::install, "install") +
+         layout<InstallReply>(Kind::answer, "install") + layout<Uninstall>(Kind::uninstall, "uninstall") +
          layout<session::NamedJob>(Kind::end, "end") + layout<Drain>(Kind::drain, "drain") +
          layout<session::NamedJob>(Kind::explain, "explain") + layout<FlightRecord>(Kind::answer, "explain") +
-         layout<Failure>(Kind::failure, "failure");
+         layout<Failure>(Kind::failure, "failure") + jobs::layouts();
 }
 
 }  // namespace netsum::control

@@ -51,8 +51,6 @@ std::size_t longest_from_caller(Kind kind) {
     case Kind::join:
       return 256 << 10;  // with the addresses of all aggregators
     case Kind::install:
-      return 1 << 20;
-    case Kind::install_ring:
       return 4 << 20;  // with the endpoints and keys of all ranks
     default:
       return 0;

@@ -38,7 +38,6 @@ enum class Kind : std::uint8_t {
   leave = 19,
   status = 20,
   install = 21,
-  install_ring = 22,
   uninstall = 23,
   end = 24,
   drain = 25,

@@ -16,7 +16,6 @@
 #include <set>
 #include <string_view>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "base/waiting.h"
@@ -27,9 +26,8 @@
 #include "control/credentials.h"
 #include "control/tls.h"
 #include "session/aggregator.h"
-#include "session/atp_job.h"
+#include "session/installations.h"
 #include "session/supervisor.h"
-#include "session/switchml_job.h"
 #include "session/words.h"
 #include "telemetry/flight_file.h"
 #include "telemetry/flight_recorder.h"
@@ -147,16 +145,8 @@ struct Server::Impl {
       case Kind::status:
         return of_person<StatusRequest>(request, [&](const StatusRequest&) { return on_status(request); });
       case Kind::install:
-        return install<session::Installation>(request, static_cast<bool>(hooks.install),
-                                              [this](const session::Installation& installation, const Caller& from) {
-                                                hooks.install(installation, from);
-                                                return with(InstallReply{instance});
-                                              });
-      case Kind::install_ring:
-        return install<session::TreeInstallation>(request, static_cast<bool>(hooks.install_ring),
-                                                  [this](const session::TreeInstallation& installation, const Caller& from) {
-                                                    return with(RingView{hooks.install_ring(installation, from), instance});
-                                                  });
+        return of_daemon<session::SwitchMessage>(
+            request, [&](const session::SwitchMessage& message) { return on_install(request, message); });
       case Kind::end:
         return of_person<session::NamedJob>(request, [&](session::NamedJob job) { return on_end(request, std::move(job)); });
       case Kind::drain:
@@ -208,12 +198,12 @@ struct Server::Impl {
     hello.instance = instance;
     hello.local_socket = hooks.local_socket;
     if (hooks.groups && !asked.job.empty()) hello.groups = hooks.groups(asked.job);
-    if (hooks.pool) std::tie(hello.pool_slots, hello.pool_elements) = hooks.pool();
+    hello.is_switch = static_cast<bool>(hooks.install);
     hello.same_host = hooks.same_host && hooks.same_host(request.address);
     hello.receive_bytes = options.registry.receive_bytes;
     hello.in_wire = options.switches.in_wire;
-    hello.security = hooks.chip ? PacketSecurity::none : options.registry.security;
-    hello.chip = hooks.chip;
+    hello.security = hooks.said_security.value_or(options.registry.security);
+    hello.profiles = hooks.profiles;
     return with(hello);
   }
 
@@ -457,39 +447,26 @@ struct Server::Impl {
     return std::nullopt;
   }
 
-  template <class Installation, class How>
-  std::optional<Answer> install(const Request& request, bool is_switch, const How& how) {
-    return of_daemon<Installation>(request, [&](const Installation& installation) -> std::optional<Answer> {
-      if (!is_switch) return without(ErrorKind::refused, "this daemon is a parameter server, and takes no jobs from others");
-      const Caller from{request.address, request.principal.daemon};
-      return command(request, [this, tenant = request.principal.tenant, from, installation, how] {
-        Answer answer;
-        const auto failure = install_with_lease(tenant, installation, [&] { answer = how(installation, from); });
-        return failure ? Answer{failure} : std::move(answer);
-      });
+  std::optional<Answer> on_install(const Request& request, const session::SwitchMessage& message) {
+    if (!hooks.install) return without(ErrorKind::refused, "this daemon is a parameter server, and takes no jobs from others");
+    const Caller from{request.address, request.principal.daemon};
+    return command(request, [this, tenant = request.principal.tenant, from, message] {
+      InstallReply reply{{}, instance};
+      const auto failure = install(tenant, message, [&] { reply.view = hooks.install(message, from); });
+      return failure ? Answer{failure} : with(reply);
     });
   }
 
-  [[nodiscard]] static std::uint64_t epoch_of(const session::Installation& installation) { return installation.job_epoch; }
-  [[nodiscard]] static std::uint64_t epoch_of(const session::TreeInstallation& installation) {
-    return installation.start.admission.job_epoch;
-  }
+  // An installation's memory is charged by its epoch in the account; what all such jobs share is nobody's.
+  static constexpr std::uint64_t shared_holder = 0;
 
-  // An installation's memory, by number in the account. That of the pool, which all ATP jobs share, is nobody's.
-  static constexpr std::uint64_t pool_holder = 0;
-  using Costs = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
-  [[nodiscard]] Costs costs_of(const session::Installation& installation) const {
-    return {{pool_holder, hooks.pool_bytes}, {epoch_of(installation), session::memory_bytes(installation)}};
-  }
-  [[nodiscard]] Costs costs_of(const session::TreeInstallation& installation) const {
-    const bool rings = installation.start.protocol == session::netreduce_rules().name;
-    return {{epoch_of(installation),
-             rings ? session::memory_bytes(installation) : session::switchml_memory_bytes(installation)}};
-  }
-
-  template <class Installation, class How>
-  std::optional<Failure> install_with_lease(const std::string& tenant, const Installation& installation, const How& how) {
-    const std::uint64_t epoch = epoch_of(installation);
+  std::optional<Failure> install(const std::string& tenant, const session::SwitchMessage& message,
+                                 const std::function<void()>& how) {
+    const std::uint64_t epoch = message.job_epoch;
+    session::InstallationCost cost;
+    if (const std::string error = error_of([&] { cost = hooks.cost(message); }); !error.empty()) {
+      return refused_installation(error);
+    }
     session::MemoryAccount& memory = aggregator.registry().memory();
     std::vector<std::uint64_t> charged;
     const auto give_back = [&] {
@@ -506,17 +483,19 @@ struct Server::Impl {
       if (lease == leases.end() && aggregator.registry().draining()) {
         return refused_installation("an operator drains it for maintenance, so that no new job begins there");
       }
-      for (const auto& [holder, bytes] : costs_of(installation)) {
-        if (bytes == 0 || memory.of(holder) != 0) continue;
-        const bool pool = holder == pool_holder;
-        const std::string owner = pool ? std::string() : tenant;
-        const std::uint64_t quota = pool ? UINT64_MAX : aggregator.registry().quota_of(owner).memory_bytes;
-        if (const std::string error = memory.check(owner, bytes, quota); !error.empty()) {
-          give_back();
-          return refused_installation(error);
-        }
+      const auto charge = [&](std::uint64_t holder, const std::string& owner, std::uint64_t bytes, std::uint64_t quota) {
+        if (bytes == 0 || memory.of(holder) != 0) return std::string();
+        std::string error = memory.check(owner, bytes, quota);
+        if (!error.empty()) return error;
         memory.charge(holder, owner, bytes);
         charged.push_back(holder);
+        return error;
+      };
+      std::string error = charge(shared_holder, "", cost.shared, UINT64_MAX);
+      if (error.empty()) error = charge(epoch, tenant, cost.own, aggregator.registry().quota_of(tenant).memory_bytes);
+      if (!error.empty()) {
+        give_back();
+        return refused_installation(error);
       }
     }
     const std::string error = error_of(how);
@@ -830,9 +809,9 @@ struct Server::Impl {
       }
       wake();
     };
-    events.pool = [this](const std::string& a_switch, std::uint32_t slots) {
+    events.greeted = [this](const std::string& a_switch, const std::vector<session::Profile>& profiles) {
       const Lock lock(*this);
-      aggregator.registry().on_pool(a_switch, slots);
+      aggregator.registry().on_greeted(a_switch, profiles);
     };
     events.log = [this](const std::string& tenant, const std::string& line) { log_of(tenant, line); };
     teller = std::make_unique<SwitchTeller>(options.switches, hooks.switches, std::move(events));

@@ -8,16 +8,15 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/time.h"
 #include "control/connection_limits.h"
 #include "control/switch_teller.h"
 #include "netsum/tenant.h"
-#include "session/chip_profile.h"
 #include "session/job_view.h"
 #include "session/registry.h"
+#include "session/switch_message.h"
 #include "telemetry/metrics_server.h"
 
 namespace netsum::control {
@@ -58,15 +57,12 @@ struct ServerHooks {
   std::string local_socket;                                   // where ranks on this host get shared memory; empty: none
   std::function<bool(const std::string& address)> same_host;  // whether HOST:PORT is of this host; may be empty; any thread
 
-  std::optional<session::ChipProfile> chip{};  // as Hello's
+  std::vector<session::Profile> profiles{};         // as Hello's
+  std::optional<PacketSecurity> said_security{};    // in Hello, in place of what the registry has
 
-  // A switch below parameter servers (ATP), or below other switches (NetReduce); all may be empty.
-  std::function<std::pair<std::uint32_t, std::uint32_t>()> pool;  // slots per lane, elements per slot; any thread, no wait
-  std::uint64_t pool_bytes = 0;                                   // the pool's memory, from the first installation on
-  // Idempotent; throws Error: refused.
-  std::function<void(const session::Installation&, const Caller&)> install;
-  // Idempotent; throws Error: refused, or closed: the switch knew the job once, and has lost it.
-  std::function<session::JobView(const session::TreeInstallation&, const Caller&)> install_ring;
+  // At a switch below other aggregators; all may be empty. Each throws Error: refused.
+  std::function<session::InstallationCost(const session::SwitchMessage&)> cost;
+  std::function<session::JobView(const session::SwitchMessage&, const Caller&)> install;  // idempotent
   std::function<void(std::uint64_t job_epoch)> uninstall;
 
   // Switches below this aggregator; `switches.describe` empty: none.

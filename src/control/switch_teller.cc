@@ -34,7 +34,6 @@ struct SwitchTeller::Impl {
         : channel(client, std::move(tls), resolve) {}
     Channel channel;
     Installations::Due due;
-    Kind kind{};
   };
   struct Running {
     std::shared_ptr<const session::StartJob> start;
@@ -200,12 +199,8 @@ struct SwitchTeller::Impl {
       installations.on_failure(due.a_switch, now());
       complain(due.job_epoch, due.a_switch, "invalid reply: " + why, false, lock);
     };
-    if (call.kind == Kind::install_ring) {
-      auto ring = parse<RingView>(view(outcome.answer.payload));
-      return ring ? taken(ring->instance, std::move(ring->view)) : invalid(ring.why());
-    }
-    const auto reply = parse<InstallReply>(view(outcome.answer.payload));
-    return reply ? taken(reply->instance, {}) : invalid(reply.why());
+    auto reply = parse<InstallReply>(view(outcome.answer.payload));
+    return reply ? taken(reply->instance, std::move(reply->view)) : invalid(reply.why());
   }
 
   // A line of the log, of the job's tenant.
@@ -243,7 +238,7 @@ struct SwitchTeller::Impl {
       hooks.complete(lanes, call.channel.numeric_address());
       installations.on_greeted(name, lanes, hello->instance, now());
       lock.unlock();
-      events.pool(name, hello->pool_slots);
+      events.greeted(name, hello->profiles);
       lock.lock();
     } catch (const Error& error) {
       installations.on_failure(name, now());
@@ -308,7 +303,6 @@ struct SwitchTeller::Impl {
     if (!call) call = std::make_unique<Call>(client_of(due.a_switch), tls, options.resolve);
     call->due = due;
     const auto ask = [&](Kind kind, Bytes payload) {
-      call->kind = kind;
       // A greeting also finds a switch that starts a moment later.
       call->channel.request(kind, std::move(payload), Channel::Clock::now() + call_deadline, kind == Kind::hello);
     };
@@ -320,11 +314,7 @@ struct SwitchTeller::Impl {
       case Installations::Ask::install:
         break;
     }
-    const auto message = hooks.describe(*start, due.index, due.again, lanes);
-    if (const auto* ring = std::get_if<session::TreeInstallation>(&message)) {
-      return ask(Kind::install_ring, control::write(*ring));
-    }
-    ask(Kind::install, control::write(std::get<session::Installation>(message)));
+    ask(Kind::install, control::write(hooks.describe(*start, due.index, due.again, lanes)));
   }
 };
 

@@ -45,7 +45,7 @@ struct SwitchTellerEvents {
   std::function<void(std::uint64_t job_epoch)> ready;  // once per job: its ranks may be told that they are admitted
   // A switch that the job cannot do without is missing, for this reason.
   std::function<void(std::uint64_t job_epoch, const std::string& why)> failed;
-  std::function<void(const std::string& a_switch, std::uint32_t pool_slots)> pool;  // of each lane, for ATP
+  std::function<void(const std::string& a_switch, const std::vector<session::Profile>& profiles)> greeted;
   std::function<void(const std::string& tenant, const std::string& line)> log;      // of a tenant's job
 };
 

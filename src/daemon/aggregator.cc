@@ -152,10 +152,8 @@ struct Aggregator::Impl {
       for (std::size_t lane = 0; groups && lane < count; ++lane) of_lanes.push_back(groups->group_of(job, lane));
       return of_lanes;
     };
-    if (chip) hooks.chip.emplace();
+    if (chip) hooks.said_security = PacketSecurity::none;  // of SwitchML's packets
     if (!chip) hooks.local_socket = broker.name();
-    hooks.pool_bytes = lanes.size() * atp::Switch::total_bytes(pool);
-    hooks.pool = [this] { return std::pair(pool.slots, pool.packet_elements); };
     node.serve(std::move(services), std::move(hooks));
   }
 

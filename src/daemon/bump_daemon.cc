@@ -26,7 +26,7 @@
 #include "runtime/thread.h"
 #include "service/netreduce_service.h"
 #include "service/stalled_chunks.h"
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 #include "telemetry/metrics_server.h"
 #include "transport/addresses.h"
 #include "transport/port_set.h"
@@ -671,8 +671,8 @@ struct BumpDaemon::Impl {
     services.push_back(std::make_unique<service::NetReduceService>(*lane, std::move(wire)));
     jobs.emplace(
         std::move(services), [this] { return options.racks ? std::vector{loop->local()} : std::vector<Endpoint>(); },
-        [](const session::SwitchMessage& message, const control::Caller& caller) {
-          check_bumps(std::get<session::TreeInstallation>(message), caller);
+        [](const std::vector<session::Destination>& destinations, const control::Caller& caller) {
+          check_destinations(destinations, caller, EndpointCookies());
         },
         [this](std::size_t, const Endpoint& to, const Endpoint& own) { loop->send_from(to, own); });
     jobs->serve(hooks);
@@ -733,7 +733,7 @@ struct BumpDaemon::Impl {
         report.counters.add({{"dropped_ring_queue_full", ring_threads->counters().dropped_full},
                              {"ring_queue_marked", ring_threads->counters().marked}});
       }
-      for (telemetry::JobReport& job : report.jobs) describe(job, session::incarnation_of(job.job.job_epoch, 0));
+      for (telemetry::JobReport& job : report.jobs) describe(job, jobs::incarnation_of(job.job.job_epoch, 0));
       for (const RingConfig& ring : rings) report.jobs.push_back(report_of(ring));
     });
   }

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <optional>
 #include <thread>
-#include <variant>
 
 #include "control/fingerprint.h"
 #include "daemon/served_jobs.h"
@@ -64,6 +63,10 @@ std::vector<Endpoint> Node::endpoints() const {
   return impl_->endpoints();
 }
 
+const EndpointCookies& Node::cookies() const {
+  return impl_->options.cookies;
+}
+
 service::Lanes Node::lanes() const {
   service::Lanes lanes;
   for (const auto& lane : impl_->lanes) lanes.push_back(lane.get());
@@ -75,8 +78,8 @@ void Node::serve(std::vector<std::unique_ptr<service::Service>> services, contro
   control::ServerOptions server = impl->options.server;
   impl->jobs.emplace(
       std::move(services), [impl] { return impl->endpoints(); },
-      [impl](const session::SwitchMessage& message, const control::Caller& caller) {
-        std::visit([&](const auto& told) { check_endpoints(told, caller, impl->options.cookies); }, message);
+      [impl](const std::vector<session::Destination>& destinations, const control::Caller& caller) {
+        check_destinations(destinations, caller, impl->options.cookies);
       },
       [impl](std::size_t lane, const Endpoint& to, const Endpoint& own) { impl->lanes[lane]->send_from(to, own); });
   server.registry.protocols = impl->jobs->rules();

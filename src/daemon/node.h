@@ -69,6 +69,7 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   [[nodiscard]] service::Lanes lanes() const;
+  [[nodiscard]] const EndpointCookies& cookies() const;
   [[nodiscard]] std::vector<Endpoint> endpoints() const;  // of the lanes
   // Lets ranks join, and other daemons tell of their jobs; once. `services` are on the lanes. `hooks`: what belongs to
   // neither lanes nor services. Throws as the constructor.

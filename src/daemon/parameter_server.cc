@@ -10,8 +10,8 @@
 namespace netsum {
 namespace {
 
-session::AtpSettings settings_of(const ParameterServerOptions& options) {
-  session::AtpSettings settings;
+jobs::AtpSettings settings_of(const ParameterServerOptions& options) {
+  jobs::AtpSettings settings;
   if (options.indexing == "rehash") {
     settings.indexing = atp::Indexing::rehash;
   } else if (options.indexing == "hash") {
@@ -32,37 +32,31 @@ session::AtpSettings settings_of(const ParameterServerOptions& options) {
   return settings;
 }
 
-daemon::NodeOptions completed(daemon::NodeOptions node, const ParameterServerOptions& options,
-                              const session::AtpSettings& settings) {
+jobs::AtpParts parts_of(const ParameterServerOptions& options) {
   if (options.parts != 0 &&
       (options.first_part >= options.parts || options.own_parts > options.parts - options.first_part)) {
     throw Error(ErrorCode::bad_argument, "slot parts out of range: first " + std::to_string(options.first_part) +
                                              ", count " + std::to_string(options.own_parts) + "; parts are numbered 0 to " +
                                              std::to_string(options.parts - 1));
   }
-  session::RegistryConfig& registry = node.server.registry;
-  registry.parts = options.parts;
-  registry.first_part = options.first_part;
-  registry.own_parts = options.own_parts;
-  registry.indexing = static_cast<std::uint32_t>(settings.indexing);
-  registry.scaling = static_cast<std::uint32_t>(settings.scaling);
-  return node;
+  return {options.parts, options.first_part, options.own_parts};
 }
 
 }  // namespace
 
 struct ParameterServer::Impl {
   Impl(const ParameterServerOptions& options, daemon::NodeOptions of_node)
-      : settings(settings_of(options)), cookies(of_node.cookies), node(completed(std::move(of_node), options, settings)) {
+      : Impl(settings_of(options), parts_of(options), std::move(of_node)) {}
+  Impl(const jobs::AtpSettings& settings, const jobs::AtpParts& parts, daemon::NodeOptions of_node)
+      : node(std::move(of_node)) {
     const service::Lanes lanes = node.lanes();
     std::vector<std::unique_ptr<service::Service>> services;
-    services.push_back(std::make_unique<service::AtpServerService>(lanes, [this](const std::string&) { return settings; }));
-    services.push_back(std::make_unique<service::ProbeService>(lanes, cookies));
+    services.push_back(std::make_unique<service::AtpServerService>(
+        lanes, [settings](const std::string&) { return settings; }, parts));
+    services.push_back(std::make_unique<service::ProbeService>(lanes, node.cookies()));
     node.serve(std::move(services), {});
   }
 
-  const session::AtpSettings settings;
-  const EndpointCookies cookies;
   daemon::Node node;
 };
 

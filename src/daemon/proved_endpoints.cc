@@ -11,7 +11,6 @@
 #include <system_error>
 
 #include "netsum/error.h"
-#include "session/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 #include "transport/random.h"
@@ -66,36 +65,6 @@ void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
   return lane < cookies.size() ? cookies[lane] : 0;
 }
 
-// To which the switch's lane will send.
-[[nodiscard]] std::vector<Endpoint> destinations(const session::TreeInstallation& installation, std::size_t lane) {
-  std::vector<Endpoint> all;
-  if (installation.start.protocol == session::netreduce_rules().name) {
-    for (const netreduce::TunnelRoute& route : session::tunnel_ring(installation, lane).routes) all.push_back(route.to);
-  } else {
-    const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
-    for (const switchml::Member& member : config.members) all.push_back(member.endpoint);
-    all.push_back(*config.tree->parent);
-  }
-  return all;
-}
-
-void check_lane(const session::TreeInstallation& installation, std::size_t lane, const control::Caller& caller,
-                const EndpointCookies& cookies) {
-  const session::StartJob& start = installation.start;
-  for (const Endpoint& to : destinations(installation, lane)) {
-    const auto is_it = [&](const auto& lanes) { return lanes.at(lane) == to; };
-    const auto rank = std::find_if(start.endpoints.begin(), start.endpoints.end(), is_it) - start.endpoints.begin();
-    const bool daemon =
-        is_it(installation.root) || std::any_of(installation.switches.begin(), installation.switches.end(), is_it);
-    const auto number = static_cast<std::size_t>(rank);
-    if (daemon) {
-      check_daemon(to, caller);
-    } else if (number >= start.switch_cookies.size() || cookie_at(start.switch_cookies[number], lane) != cookies.of(to)) {
-      throw unproved_rank("rank " + std::to_string(number), to);
-    }
-  }
-}
-
 }  // namespace
 
 EndpointCookies cookies_of(const std::string& listen, const std::string& state) {
@@ -122,28 +91,15 @@ std::string check_endpoints(const session::JoinRequest& request, const EndpointC
   return "";
 }
 
-void check_endpoints(const session::Installation& installation, const control::Caller& caller,
-                     const EndpointCookies& cookies) {
-  for (const auto& lane : installation.lanes) {
-    check_daemon(lane.parent, caller);
-    for (const auto& child : lane.children) {
-      if (child.is_switch) {
-        check_daemon(child.endpoint, caller);
-      } else if (child.cookie != cookies.of(child.endpoint)) {
-        throw unproved_rank(child.ranks.size() == 1 ? "rank " + std::to_string(child.ranks.front()) : "a rank",
-                            child.endpoint);
-      }
+void check_destinations(const std::vector<session::Destination>& destinations, const control::Caller& caller,
+                        const EndpointCookies& cookies) {
+  for (const session::Destination& each : destinations) {
+    if (each.rank.empty()) {
+      check_daemon(each.to, caller);
+    } else if (each.cookie != cookies.of(each.to)) {
+      throw unproved_rank(each.rank, each.to);
     }
   }
-}
-
-void check_endpoints(const session::TreeInstallation& installation, const control::Caller& caller,
-                     const EndpointCookies& cookies) {
-  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) check_lane(installation, lane, caller, cookies);
-}
-
-void check_bumps(const session::TreeInstallation& installation, const control::Caller& caller) {
-  for (const netreduce::TunnelRoute& route : session::bump_ring(installation).routes) check_daemon(route.to, caller);
 }
 
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control) {

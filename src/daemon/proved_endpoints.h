@@ -10,8 +10,8 @@
 
 #include "base/endpoint_cookies.h"
 #include "control/server.h"
-#include "session/netreduce_job.h"
-#include "session/registry.h"
+#include "session/membership.h"
+#include "session/switch_message.h"
 
 namespace netsum::daemon {
 
@@ -22,14 +22,9 @@ namespace netsum::daemon {
 // Empty, or the endpoint of a joining rank that is not proved.
 [[nodiscard]] std::string check_endpoints(const session::JoinRequest& request, const EndpointCookies& cookies);
 
-// For a job that another daemon tells of. Each throws Error: refused, with the endpoint that is not proved.
-void check_endpoints(const session::Installation& installation, const control::Caller& caller,
-                     const EndpointCookies& cookies);
-void check_endpoints(const session::TreeInstallation& installation, const control::Caller& caller,
-                     const EndpointCookies& cookies);
-
-// At a bump in the wire: what goes to ranks leaves by the ports that it learns, so only the other bumps have endpoints.
-void check_bumps(const session::TreeInstallation& installation, const control::Caller& caller);
+// For a job that another daemon tells of. Throws Error: refused, with the endpoint that is not proved.
+void check_destinations(const std::vector<session::Destination>& destinations, const control::Caller& caller,
+                        const EndpointCookies& cookies);
 
 // For a daemon with a control connection to this address. Throws Error: refused, with the lane that is elsewhere.
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/switches.h"
+#include "netsum/error.h"
 #include "transport/addresses.h"
 #include "transport/interfaces.h"
 
@@ -29,19 +30,13 @@ void ServedJobs::serve(control::ServerHooks& hooks) {
   hooks.start_job = [this](const session::StartJob& job) { start(job); };
   hooks.stop_job = [this](const session::StopJob& job) { stop(job.job_epoch); };
   hooks.look = [this](std::uint64_t epoch) { return look(epoch); };
-  if (takes(session::Installation{})) {
-    hooks.install = [this](const session::Installation& installation, const control::Caller& caller) {
-      install(installation, caller);
-    };
+  for (const auto& service : services_) {
+    if (auto profile = service->profile()) hooks.profiles.push_back(std::move(*profile));
   }
-  const auto takes_ring = [&](const auto& entry) {
-    session::TreeInstallation ring;
-    ring.start.protocol = entry.first;
-    return takes(ring);
-  };
-  if (std::any_of(protocols_.begin(), protocols_.end(), takes_ring)) {
-    hooks.install_ring = [this](const session::TreeInstallation& installation, const control::Caller& caller) {
-      return install(installation, caller);
+  if (std::any_of(services_.begin(), services_.end(), [](const auto& service) { return !service->takes().empty(); })) {
+    hooks.cost = [this](const session::SwitchMessage& message) { return taker_of(message).cost(message); };
+    hooks.install = [this](const session::SwitchMessage& message, const control::Caller& caller) {
+      return install(message, caller);
     };
   }
   hooks.uninstall = [this](std::uint64_t epoch) { stop(epoch); };
@@ -80,20 +75,22 @@ void ServedJobs::stop(std::uint64_t epoch) {
   served->job->stop();
 }
 
-bool ServedJobs::takes(const session::SwitchMessage& message) const {
-  return std::any_of(services_.begin(), services_.end(), [&](const auto& service) { return service->takes(message); });
+service::Service& ServedJobs::taker_of(const session::SwitchMessage& message) const {
+  const auto taker = std::find_if(services_.begin(), services_.end(), [&](const auto& service) {
+    return !message.protocol.empty() && service->takes() == message.protocol;
+  });
+  if (taker != services_.end()) return **taker;
+  throw Error(ErrorCode::refused, "this daemon takes no jobs of protocol '" + message.protocol + "' from others");
 }
 
 session::JobView ServedJobs::install(const session::SwitchMessage& message, const control::Caller& caller) {
-  const std::uint64_t epoch = session::epoch_of(message);
-  const auto service =
-      std::find_if(services_.begin(), services_.end(), [&](const auto& each) { return each->takes(message); });
-  const auto prove = [&](const session::SwitchMessage& each) { prove_(each, caller); };
+  const std::uint64_t epoch = message.job_epoch;
+  const auto prove = [&](const std::vector<session::Destination>& destinations) { prove_(destinations, caller); };
   auto served = find(epoch);
-  service::Part part = (*service)->install(message, served ? served->job.get() : nullptr, prove);
+  service::Part part = taker_of(message).install(message, served ? served->job.get() : nullptr, prove);
   part.status.world_size = part.status.joined.size();  // only those below this switch
   part.status.running = true;
-  name_sources(message);
+  name_sources(part.known_as);
   const bool is_new = !served;
   if (is_new) served = std::make_shared<Served>(std::move(part.job));
   {
@@ -106,24 +103,13 @@ session::JobView ServedJobs::install(const session::SwitchMessage& message, cons
 
 // Other daemons know this one by the address at which its control channel was reached. Its routes to them may prefer another
 // one, and it sends first.
-void ServedJobs::name_sources(const session::SwitchMessage& message) const {
+void ServedJobs::name_sources(const std::vector<session::KnownAs>& known_as) const {
   const std::vector<Endpoint> lanes = own_();
-  const auto name = [&](const Endpoint& to, const Endpoint& own) {
-    const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const Endpoint& each) { return each.port == own.port; });
-    if (lane == lanes.end() || !transport::is_unspecified(*lane) || !transport::is_of_this_host(own)) return;
+  for (const auto& [to, own] : known_as) {
+    const std::uint16_t port = own.port;
+    const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const Endpoint& each) { return each.port == port; });
+    if (lane == lanes.end() || !transport::is_unspecified(*lane) || !transport::is_of_this_host(own)) continue;
     send_from_(static_cast<std::size_t>(lane - lanes.begin()), to, own);
-  };
-  if (const auto* installation = std::get_if<session::Installation>(&message)) {
-    for (const auto& lane : installation->lanes) name(lane.parent, lane.own);
-    return;
-  }
-  const auto& tree = std::get<session::TreeInstallation>(message);
-  const std::vector<Endpoint>& own = tree.switches.at(tree.a_switch);
-  for (std::size_t lane = 0; lane < std::min(own.size(), tree.root.size()); ++lane) {
-    name(tree.root[lane], own[lane]);
-    for (const auto& other : tree.switches) {
-      if (lane < other.size()) name(other[lane], own[lane]);
-    }
   }
 }
 

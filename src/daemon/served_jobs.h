@@ -18,8 +18,8 @@ namespace netsum::daemon {
 class ServedJobs {
  public:
   using Own = std::function<std::vector<Endpoint>()>;  // this daemon's lanes; any thread
-  // Throws Error: refused, for a message of the caller with an endpoint that nothing shows to receive what is sent there.
-  using Prove = std::function<void(const session::SwitchMessage&, const control::Caller&)>;
+  // Throws Error: refused, if nothing shows that one of them receives what is sent there for the caller.
+  using Prove = std::function<void(const std::vector<session::Destination>&, const control::Caller&)>;
 
   // transport::Transport::send_from() of a lane; any thread.
   using SendFrom = std::function<void(std::size_t lane, const Endpoint& to, const Endpoint& own)>;
@@ -36,7 +36,7 @@ class ServedJobs {
             const std::function<void(std::size_t lane, const std::function<void()>&)>& run) const;
 
  private:
-  void name_sources(const session::SwitchMessage& message) const;
+  void name_sources(const std::vector<session::KnownAs>& known_as) const;
 
   struct Served {
     explicit Served(std::unique_ptr<service::ServedJob> served) : job(std::move(served)) {}
@@ -49,7 +49,8 @@ class ServedJobs {
   [[nodiscard]] std::shared_ptr<Served> find(std::uint64_t epoch) const;
   void start(const session::StartJob& start);
   void stop(std::uint64_t epoch);
-  [[nodiscard]] bool takes(const session::SwitchMessage& message) const;
+  // Throws Error: refused, if there is none for the message.
+  [[nodiscard]] service::Service& taker_of(const session::SwitchMessage& message) const;
   session::JobView install(const session::SwitchMessage& message, const control::Caller& caller);
   [[nodiscard]] session::JobView look(std::uint64_t epoch) const;
   void place(const session::StartJob& start, const control::SwitchLanes& switches) const;

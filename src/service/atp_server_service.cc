@@ -37,7 +37,7 @@ class AtpServerService::Job final : public ServedJob {
   void start(const session::StartJob& start) {
     for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
       const session::SwitchEndpoint unknown = session::switch_endpoints({});
-      add(lane, config_of(start, lane, unknown), start.admission.security, session::server_neighbours(start, lane, unknown));
+      add(lane, config_of(start, lane, unknown), start.admission.security, jobs::server_neighbours(start, lane, unknown));
     }
   }
 
@@ -54,10 +54,10 @@ class AtpServerService::Job final : public ServedJob {
   }
 
   void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
-    const session::SwitchEndpoint endpoint = session::spread_switch_endpoints(switches, epoch_, memory_.size());
+    const session::SwitchEndpoint endpoint = jobs::spread_switch_endpoints(switches, epoch_, memory_.size());
     for (std::size_t lane = 0; lane < memory_.size(); ++lane) {
       const std::vector<Endpoint> roots = config_of(start, lane, endpoint).roots;
-      const auto neighbours = session::server_neighbours(start, lane, endpoint);
+      const auto neighbours = jobs::server_neighbours(start, lane, endpoint);
       service_.lanes_[lane]->run([&] {
         service_.servers_[lane]->move_roots(epoch_, roots);
         if (!neighbours.empty()) service_.hops_[lane]->set(epoch_, start.admission.security, neighbours, {&epoch_, 1});
@@ -76,7 +76,7 @@ class AtpServerService::Job final : public ServedJob {
  private:
   [[nodiscard]] atp::ServerJobConfig config_of(const session::StartJob& start, std::size_t lane,
                                                const session::SwitchEndpoint& endpoint) const {
-    return session::server_job(start, lane, service_.settings_(start.job), endpoint);
+    return jobs::server_job(start, lane, service_.settings_(start.job), endpoint);
   }
 
   void add(std::size_t lane, const atp::ServerJobConfig& config, PacketSecurity security,
@@ -100,7 +100,8 @@ class AtpServerService::Job final : public ServedJob {
   std::vector<std::unique_ptr<Memory>> memory_;  // of the first lanes, which serve the job
 };
 
-AtpServerService::AtpServerService(const Lanes& lanes, Settings settings) : lanes_(lanes), settings_(std::move(settings)) {
+AtpServerService::AtpServerService(const Lanes& lanes, jobs::AtpSettingsOf settings, const jobs::AtpParts& parts)
+    : lanes_(lanes), settings_(std::move(settings)), parts_(parts) {
   for (Lane* const lane : lanes_) {
     GradientFormat* const format = serve<GradientFormat>(*lane);
     servers_.push_back(&format->machine);
@@ -121,9 +122,8 @@ std::unique_ptr<ServedJob> AtpServerService::start(const session::StartJob& star
 session::SwitchMessage AtpServerService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
-  return session::installation_for(start, a_switch, settings_(start.job),
-                                   session::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own,
-                                   again);
+  return jobs::message_of(jobs::installation_for(
+      start, a_switch, settings_(start.job), jobs::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own, again));
 }
 
 }  // namespace netsum::service

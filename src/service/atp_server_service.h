@@ -1,25 +1,22 @@
 // ATP at a parameter server: each lane has a part of each job's chunks.
 #pragma once
 
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "protocol/atp/server.h"
 #include "seal/hops.h"
 #include "service/lane.h"
 #include "service/service.h"
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 
 namespace netsum::service {
 
 class AtpServerService final : public Service {
  public:
-  using Settings = std::function<session::AtpSettings(const std::string& job)>;
-  AtpServerService(const Lanes& lanes, Settings settings);
+  AtpServerService(const Lanes& lanes, jobs::AtpSettingsOf settings, const jobs::AtpParts& parts = {});
 
   void report(std::size_t lane, Counters& counters) const override;
-  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return session::atp_rules(); }
+  [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return jobs::atp_rules(settings_, parts_); }
   [[nodiscard]] std::unique_ptr<ServedJob> start(const session::StartJob& start) override;
   [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                 const session::SwitchLanes& switches,
@@ -31,7 +28,8 @@ class AtpServerService final : public Service {
   class Job;
 
   const Lanes lanes_;
-  const Settings settings_;
+  const jobs::AtpSettingsOf settings_;
+  const jobs::AtpParts parts_;
   std::vector<atp::Server*> servers_;  // the lanes own them
   std::vector<seal::Hops*> hops_;      // as these
 };

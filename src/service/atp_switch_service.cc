@@ -5,7 +5,7 @@
 #include "netsum/error.h"
 #include "protocol/atp/sealed_hops.h"
 #include "service/counters.h"
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 
 namespace netsum::service {
 namespace {
@@ -104,8 +104,12 @@ void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& con
                           " elements, and the job's packets have " + std::to_string(config.packet_elements));
 }
 
+session::InstallationCost AtpSwitchService::cost(const session::SwitchMessage& message) const {
+  return {lanes_.size() * atp::Switch::total_bytes(pool_), jobs::memory_bytes(jobs::read_installation(message))};
+}
+
 Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
-  const auto& installation = std::get<session::Installation>(message);
+  const jobs::AtpInstallation installation = jobs::read_installation(message);
   const std::uint64_t epoch = installation.job_epoch;
   // This process may have been started again since it sealed packets of the job. What it has forgotten itself costs nothing:
   // its counters go on (seal/hops.h), also where its answer to the first installation is lost and nobody knows of that.
@@ -120,11 +124,11 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
   Part part;
   if (former == nullptr) part.job = std::make_unique<Job>(*this, epoch);  // its end releases the part
   check_lanes(installation.lanes.size(), lanes_.size());
-  prove(message);
+  prove(jobs::destinations(installation));
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-    install(session::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()),
-            session::switch_job(installation, lane), installation.security,
-            session::switch_neighbours(installation.lanes[lane]));
+    install(jobs::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()),
+            jobs::switch_job(installation, lane), installation.security,
+            jobs::switch_neighbours(installation.lanes[lane]));
   }
   part.status.job = installation.job;
   part.status.job_epoch = epoch;
@@ -135,6 +139,7 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
       if (rank < max_world_size) part.status.joined.insert(rank);
     }
   }
+  for (const auto& lane : installation.lanes) part.known_as.push_back({lane.parent, lane.own});
   return part;
 }
 

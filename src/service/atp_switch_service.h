@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "protocol/atp/switch.h"
+#include "jobs/atp_job.h"
 #include "seal/hops.h"
 #include "service/lane.h"
 #include "service/service.h"
-#include "session/parts.h"
 
 namespace netsum::service {
 
@@ -18,9 +18,11 @@ class AtpSwitchService final : public Service {
   AtpSwitchService(const Lanes& lanes, const atp::SwitchConfig& pool);
 
   void report(std::size_t lane, Counters& counters) const override;
-  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override {
-    return std::holds_alternative<session::Installation>(message);
+  [[nodiscard]] std::optional<session::Profile> profile() const override {
+    return jobs::pool_profile({pool_.slots, pool_.packet_elements});
   }
+  [[nodiscard]] std::string takes() const override { return jobs::atp_rules().name; }
+  [[nodiscard]] session::InstallationCost cost(const session::SwitchMessage& message) const override;
   [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
   void make_pool(std::size_t lane);  // unless it has one; throws std::bad_alloc
@@ -34,7 +36,7 @@ class AtpSwitchService final : public Service {
 
   const Lanes lanes_;
   const atp::SwitchConfig pool_;
-  session::Parts parts_;
+  jobs::SlotParts parts_;
   std::vector<atp::Switch*> switches_;  // the lanes own them
   std::vector<seal::Hops*> hops_;       // as these
 };

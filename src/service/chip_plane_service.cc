@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "session/chip_profile.h"
+#include "jobs/chip_profile.h"
 
 namespace netsum::service {
 namespace {
@@ -16,7 +16,7 @@ std::vector<ChipPlane*> lanes_of(const ChipPlanes& planes) {
 }  // namespace
 
 ChipPlaneService::ChipPlaneService(const Lanes& lanes, ChipPlanes planes, SwitchMlSurroundings surroundings)
-    : SwitchMlJobs(session::switchml_chip_rules(), lanes, lanes_of(planes), std::move(surroundings)),
+    : SwitchMlJobs(jobs::switchml_chip_rules(), lanes, lanes_of(planes), std::move(surroundings)),
       planes_(std::move(planes)) {}
 
 }  // namespace netsum::service

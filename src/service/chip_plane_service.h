@@ -1,6 +1,7 @@
 // SwitchML at an aggregator, or at a switch below it, whose sums are made elsewhere: chip_plane.h.
 #pragma once
 
+#include "jobs/chip_profile.h"
 #include "service/chip_plane.h"
 #include "service/switchml_jobs.h"
 
@@ -10,6 +11,8 @@ class ChipPlaneService final : public SwitchMlJobs<ChipPlane> {
  public:
   // `lanes`: where probes and everything else than the profile's packets come.
   ChipPlaneService(const Lanes& lanes, ChipPlanes planes, SwitchMlSurroundings surroundings);
+
+  [[nodiscard]] std::optional<session::Profile> profile() const override { return jobs::said_profile({}); }
 
  private:
   const ChipPlanes planes_;

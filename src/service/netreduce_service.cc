@@ -54,7 +54,7 @@ class NetReduceService::Job final : public ServedJob {
       const std::size_t lane = placed_ - 1;
       netreduce::Accelerator::RingState state;  // ends here, not on the lane
       service_.lanes_[lane]->run([&] {
-        state = service_.tunnels_[lane]->remove_ring(session::incarnation_of(epoch_, lane));
+        state = service_.tunnels_[lane]->remove_ring(jobs::incarnation_of(epoch_, lane));
         if (!service_.hops_.empty()) service_.hops_[lane]->remove(epoch_);
         if (state) service_.lanes_[lane]->expect_ring_no_more();
       });
@@ -65,21 +65,21 @@ class NetReduceService::Job final : public ServedJob {
   void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
     const session::SwitchEndpoint endpoint = session::switch_endpoints(switches);
     add(service_.rings_of(start, endpoint), start.admission.security,
-        [&](std::size_t lane) { return session::ring_neighbours(start, lane, netreduce::at_root, endpoint); });
+        [&](std::size_t lane) { return jobs::ring_neighbours(start, lane, netreduce::at_root, endpoint); });
   }
 
   // All lanes' views merged; `missing` is the first stalled lane's.
   [[nodiscard]] session::JobView look() const override {
     session::JobView view;
     for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
-      service_.lanes_[lane]->run([&] { view.merge(session::view_of(service_.at(lane).accelerator(), epoch_, lane)); });
+      service_.lanes_[lane]->run([&] { view.merge(jobs::view_of(service_.at(lane).accelerator(), epoch_, lane)); });
     }
     return view;
   }
 
   void report(std::size_t lane, session::JobReport& report) const override {
     const netreduce::Accelerator& accelerator = service_.at(lane).accelerator();
-    const std::uint64_t incarnation = session::incarnation_of(epoch_, lane);
+    const std::uint64_t incarnation = jobs::incarnation_of(epoch_, lane);
     const auto* const ring = accelerator.ring_counters(incarnation);
     report.counters.add(named(ring == nullptr ? netreduce::RingCounters{} : *ring));
     if (const auto stall = accelerator.stall(incarnation)) add_stalled(report, *stall);
@@ -127,20 +127,20 @@ void NetReduceService::report(std::size_t lane, Counters& counters) const {
 
 std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::StartJob& start,
                                                               const session::SwitchEndpoint& switches) const {
-  if (wire_) return {session::bump_ring(start, switches, order_of(start))};
+  if (wire_) return {jobs::bump_ring(start, switches, order_of(start))};
   std::vector<netreduce::TunnelRing> rings;
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    rings.push_back(session::tunnel_ring(start, lane, netreduce::at_root, switches, order_of(start)));
+    rings.push_back(jobs::tunnel_ring(start, lane, netreduce::at_root, switches, order_of(start)));
   }
   return rings;
 }
 
 // Of each lane, at a switch below.
-std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::TreeInstallation& installation) const {
-  if (wire_) return {session::bump_ring(installation, order_of(installation.start))};
+std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const jobs::TreeInstallation& installation) const {
+  if (wire_) return {jobs::bump_ring(installation, order_of(installation.start))};
   std::vector<netreduce::TunnelRing> rings;
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
-    rings.push_back(session::tunnel_ring(installation, lane, order_of(installation.start)));
+    rings.push_back(jobs::tunnel_ring(installation, lane, order_of(installation.start)));
   }
   return rings;
 }
@@ -152,7 +152,7 @@ std::unique_ptr<ServedJob> NetReduceService::start(const session::StartJob& star
   job->reserve(rings);
   if (start.admission.placement.switches.empty()) {  // else place() does
     job->add(rings, start.admission.security,
-             [&](std::size_t lane) { return session::ring_neighbours(start, lane, netreduce::at_root, nowhere); });
+             [&](std::size_t lane) { return jobs::ring_neighbours(start, lane, netreduce::at_root, nowhere); });
   }
   return job;
 }
@@ -160,12 +160,15 @@ std::unique_ptr<ServedJob> NetReduceService::start(const session::StartJob& star
 session::SwitchMessage NetReduceService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
-  return session::TreeInstallation{
-      session::for_switch(start, a_switch), a_switch, again, switches, {own.begin(), own.end()}};
+  return jobs::tree_message(start, a_switch, again, switches, own);
+}
+
+session::InstallationCost NetReduceService::cost(const session::SwitchMessage& message) const {
+  return {0, jobs::memory_bytes(jobs::read_ring(message, *rules()))};
 }
 
 Part NetReduceService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
-  const auto& installation = std::get<session::TreeInstallation>(message);
+  const jobs::TreeInstallation installation = jobs::read_ring(message, *rules());
   const session::Admission& admission = installation.start.admission;
   RankSet joined;
   const std::vector<netreduce::TunnelRing> rings = rings_of(installation);
@@ -174,12 +177,19 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
   }
   Part part = part_of(installation, joined);
   if (former != nullptr) return part;
-  session::refuse_again(installation);
+  jobs::refuse_again(installation);
   check_lanes(installation.root.size(), lanes_.size());
-  prove(message);
+  std::vector<session::Destination> destinations;
+  for (std::size_t lane = 0; lane < rings.size(); ++lane) {
+    for (const netreduce::TunnelRoute& route : rings[lane].routes) {
+      // What a bump sends to ranks leaves by the ports that it learns: only other bumps have endpoints.
+      destinations.push_back(wire_ ? session::Destination{route.to, {}, 0} : jobs::destination(installation, lane, route.to));
+    }
+  }
+  prove(destinations);
   auto job = std::make_unique<Job>(*this, admission.job_epoch);
   job->reserve(rings);
-  job->add(rings, admission.security, [&](std::size_t lane) { return session::ring_neighbours(installation, lane); });
+  job->add(rings, admission.security, [&](std::size_t lane) { return jobs::ring_neighbours(installation, lane); });
   part.job = std::move(job);
   return part;
 }

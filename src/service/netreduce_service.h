@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/netreduce_job.h"
 #include "protocol/netreduce/tunnel.h"
 #include "seal/hops.h"
 #include "service/lane.h"
@@ -33,17 +34,14 @@ class NetReduceService final : public Service {
 
   void report(std::size_t lane, Counters& counters) const override;
   [[nodiscard]] std::optional<session::ProtocolRules> rules() const override {
-    return wire_ ? session::bump_rules(wire_->racks) : session::netreduce_rules();
+    return wire_ ? jobs::bump_rules(wire_->racks) : jobs::netreduce_rules();
   }
   [[nodiscard]] std::unique_ptr<ServedJob> start(const session::StartJob& start) override;
   [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override;
-  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override {
-    const auto* const installation = std::get_if<session::TreeInstallation>(&message);
-    return installation != nullptr && installation->start.protocol == session::netreduce_rules().name &&
-           (!wire_ || wire_->racks);
-  }
+  [[nodiscard]] std::string takes() const override { return !wire_ || wire_->racks ? rules()->name : std::string(); }
+  [[nodiscard]] session::InstallationCost cost(const session::SwitchMessage& message) const override;
   [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
   [[nodiscard]] const netreduce::Tunnel& at(std::size_t lane) const { return *tunnels_[lane]; }  // within its run()
@@ -59,7 +57,7 @@ class NetReduceService final : public Service {
   [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::StartJob& start,
                                                             const session::SwitchEndpoint& switches) const;
 
-  [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const session::TreeInstallation& installation) const;
+  [[nodiscard]] std::vector<netreduce::TunnelRing> rings_of(const jobs::TreeInstallation& installation) const;
 
   const Lanes lanes_;
   const std::optional<Wire> wire_;

@@ -20,11 +20,15 @@ session::SwitchMessage Service::describe(const session::StartJob&, std::uint32_t
   throw not_served("switches");
 }
 
+session::InstallationCost Service::cost(const session::SwitchMessage&) const {
+  throw not_served("jobs of others");
+}
+
 Part Service::install(const session::SwitchMessage&, ServedJob*, const Prove&) {
   throw not_served("jobs of others");
 }
 
-Part part_of(const session::TreeInstallation& installation, const RankSet& joined) {
+Part part_of(const jobs::TreeInstallation& installation, const RankSet& joined) {
   const session::Admission& admission = installation.start.admission;
   Part part;
   part.status.job = installation.start.job;
@@ -32,6 +36,7 @@ Part part_of(const session::TreeInstallation& installation, const RankSet& joine
   part.status.packet_elements = admission.packet_elements;
   part.status.slots = admission.slots;
   part.status.joined = joined;
+  part.known_as = jobs::known_as(installation);
   return part;
 }
 

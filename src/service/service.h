@@ -11,9 +11,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/counters.h"
 #include "base/endpoint.h"
+#include "jobs/tree.h"
 #include "session/job_report.h"
 #include "session/job_view.h"
 #include "session/protocol_rules.h"
@@ -42,17 +45,20 @@ class ServedJob {
 struct Part {
   std::unique_ptr<ServedJob> job;  // null: it is the one that was there
   session::JobStatus status;
+  std::vector<session::KnownAs> known_as;
 };
 
 class Service {
  public:
-  // Throws Error: nothing shows that an endpoint of the message receives what is sent to it.
-  using Prove = std::function<void(const session::SwitchMessage&)>;
+  // Throws Error: nothing shows that one of them receives what is sent there.
+  using Prove = std::function<void(const std::vector<session::Destination>&)>;
 
   virtual ~Service() = default;
 
   // Adds lane `lane`'s counters, without its jobs'. Within the lane's run().
   virtual void report(std::size_t lane, Counters& counters) const = 0;
+  // What the daemon says of itself before anybody joins.
+  [[nodiscard]] virtual std::optional<session::Profile> profile() const { return std::nullopt; }
 
   // ---- jobs whose ranks join here
 
@@ -68,13 +74,16 @@ class Service {
 
   // ---- jobs whose ranks join elsewhere
 
-  [[nodiscard]] virtual bool takes(const session::SwitchMessage&) const { return false; }
+  // The protocol whose jobs it takes; empty: none.
+  [[nodiscard]] virtual std::string takes() const { return {}; }
+  // Each throws Error: refused, for a message without sense.
+  [[nodiscard]] virtual session::InstallationCost cost(const session::SwitchMessage& message) const;
   // Idempotent. `former`: the same job as it was installed before; null: it is new. Throws as start().
   [[nodiscard]] virtual Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove);
 };
 
 // What a switch in a tree says of a job; `joined`: the ranks below it.
-[[nodiscard]] Part part_of(const session::TreeInstallation& installation, const RankSet& joined);
+[[nodiscard]] Part part_of(const jobs::TreeInstallation& installation, const RankSet& joined);
 
 // Throws Error: refused, for a job of more lanes than this switch has.
 void check_lanes(std::size_t needed, std::size_t lanes);

@@ -1,6 +1,6 @@
 #include "service/switchml_chip_service.h"
 
-#include "session/chip_profile.h"
+#include "jobs/chip_profile.h"
 
 namespace netsum::service {
 namespace {
@@ -25,6 +25,6 @@ std::vector<switchml::ChipSwitch*> machines_on(const Lanes& lanes) {
 }  // namespace
 
 SwitchMlChipService::SwitchMlChipService(const Lanes& lanes)
-    : SwitchMlJobs(session::switchml_chip_rules(), lanes, machines_on(lanes), {}) {}
+    : SwitchMlJobs(jobs::switchml_chip_rules(), lanes, machines_on(lanes), {}) {}
 
 }  // namespace netsum::service

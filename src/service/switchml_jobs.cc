@@ -8,7 +8,7 @@
 #include "service/counters.h"
 #include "service/stalled_chunks.h"
 #include "session/installations.h"
-#include "session/switchml_job.h"
+#include "jobs/switchml_job.h"
 
 namespace netsum::service {
 
@@ -108,7 +108,7 @@ std::vector<switchml::SwitchJobConfig> SwitchMlJobs<Machine>::configs_of(const s
                                                                          const session::SwitchEndpoint& switches) const {
   std::vector<switchml::SwitchJobConfig> configs;
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    switchml::SwitchJobConfig& config = configs.emplace_back(session::switchml_job(start, lane, switches));
+    switchml::SwitchJobConfig& config = configs.emplace_back(jobs::switchml_job(start, lane, switches));
     if (!config.tree && surroundings_.group) config.group = surroundings_.group(start.job, lane);
   }
   return configs;
@@ -128,33 +128,37 @@ template <class Machine>
 session::SwitchMessage SwitchMlJobs<Machine>::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                        const session::SwitchLanes& switches,
                                                        std::span<const Endpoint> own) const {
-  return session::TreeInstallation{
-      session::for_switch(start, a_switch), a_switch, again, switches, {own.begin(), own.end()}};
+  return jobs::tree_message(start, a_switch, again, switches, own);
 }
 
 template <class Machine>
-bool SwitchMlJobs<Machine>::takes(const session::SwitchMessage& message) const {
-  const auto* const installation = std::get_if<session::TreeInstallation>(&message);
-  return installation != nullptr && installation->start.protocol == rules_.name;
+session::InstallationCost SwitchMlJobs<Machine>::cost(const session::SwitchMessage& message) const {
+  return {0, jobs::switchml_memory_bytes(jobs::read_switchml(message, rules_))};
 }
 
 template <class Machine>
 Part SwitchMlJobs<Machine>::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
-  const auto& installation = std::get<session::TreeInstallation>(message);
+  const jobs::TreeInstallation installation = jobs::read_switchml(message, rules_);
   const session::Admission& admission = installation.start.admission;
   RankSet joined;
   std::vector<switchml::SwitchJobConfig> configs;
   for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
-    configs.push_back(session::switchml_job(installation, lane));
+    configs.push_back(jobs::switchml_job(installation, lane));
   }
   for (const wire::switchml::Ranks& ranks : configs.front().tree->below) {
     joined = joined.united(ranks);
   }
   Part part = part_of(installation, joined);
   if (former != nullptr) return part;
-  session::refuse_again(installation);
+  jobs::refuse_again(installation);
   check_lanes(configs.size(), lanes_.size());
-  prove(message);
+  std::vector<session::Destination> destinations;
+  for (std::size_t lane = 0; lane < configs.size(); ++lane) {
+    for (const Endpoint& to : jobs::receivers(installation, lane)) {
+      destinations.push_back(jobs::destination(installation, lane, to));
+    }
+  }
+  prove(destinations);
   auto job = std::make_unique<Job>(*this, admission.job_epoch);
   job->reserve(configs);
   job->add(configs);

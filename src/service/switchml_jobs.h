@@ -33,7 +33,8 @@ class SwitchMlJobs : public Service {
   [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override;
-  [[nodiscard]] bool takes(const session::SwitchMessage& message) const override;
+  [[nodiscard]] std::string takes() const override { return rules_.name; }
+  [[nodiscard]] session::InstallationCost cost(const session::SwitchMessage& message) const override;
   [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
   [[nodiscard]] const Machine& at(std::size_t lane) const { return *machines_[lane]; }  // within its run()

@@ -1,5 +1,7 @@
 #include "service/switchml_service.h"
 
+#include "jobs/switchml_job.h"
+
 namespace netsum::service {
 namespace {
 
@@ -25,6 +27,6 @@ std::vector<switchml::Switch*> machines_on(const Lanes& lanes, const EndpointCoo
 }  // namespace
 
 SwitchMlService::SwitchMlService(const Lanes& lanes, const Surroundings& surroundings)
-    : SwitchMlJobs(session::switchml_rules(), lanes, machines_on(lanes, surroundings.cookies), surroundings) {}
+    : SwitchMlJobs(jobs::switchml_rules(), lanes, machines_on(lanes, surroundings.cookies), surroundings) {}
 
 }  // namespace netsum::service

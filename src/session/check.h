@@ -5,12 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include "base/endpoint.h"
 #include "session/job_view.h"
-#include "session/netreduce_job.h"
 #include "session/protocol_rules.h"
 #include "session/registry.h"
 
@@ -39,12 +39,16 @@ inline constexpr std::size_t most_switches = 4096;  // of a job
 [[nodiscard]] bool is_anywhere(const Endpoint& endpoint);  // all addresses of a host, with a port
 [[nodiscard]] bool is_group(const Endpoint& endpoint);     // of IP multicast, with a port
 
+[[nodiscard]] std::string between(const std::string& what, std::uint64_t value, std::uint64_t least, std::uint64_t most);
+// The first non-empty text.
+[[nodiscard]] std::string first_of(std::initializer_list<std::string> errors);
+
 // Independent of the protocol and of the job's other ranks.
 [[nodiscard]] std::string check(const JoinRequest& request);
 // That a rank which asked for this can work with it; `rules`: of the protocol that it asked for.
 [[nodiscard]] std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules);
-[[nodiscard]] std::string check(const Installation& installation);
-[[nodiscard]] std::string check(const TreeInstallation& installation);
+// Of every protocol; the protocols' rules check that each switch has a path up.
+[[nodiscard]] std::string check(const Placement& placement, std::size_t ranks);
 [[nodiscard]] std::string check(const HeartbeatReply& reply);
 [[nodiscard]] std::string check(const JobView& view);
 

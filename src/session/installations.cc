@@ -262,12 +262,4 @@ SwitchEndpoint switch_endpoints(std::vector<std::vector<Endpoint>> lanes) {
   };
 }
 
-SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch,
-                                       std::size_t job_lanes) {
-  return [lanes = std::move(lanes), job_epoch, job_lanes](std::uint32_t a_switch, std::size_t lane) {
-    if (a_switch >= lanes.size() || lanes[a_switch].empty()) return Endpoint{};
-    return lanes[a_switch][switch_lane(job_epoch, lane, job_lanes, lanes[a_switch].size())];
-  };
-}
-
 }  // namespace netsum::session

@@ -18,7 +18,7 @@
 
 #include "base/endpoint.h"
 #include "base/time.h"
-#include "session/protocol_rules.h"
+#include "session/membership.h"
 
 namespace netsum::session {
 
@@ -115,9 +115,7 @@ class Installations {
 };
 
 // Where a job's switches receive on its lanes, as they said themselves. For a switch that is not known yet: an endpoint
-// without a port. NetReduce's rings are on the lanes of their numbers; ATP's jobs are spread (switch_lane).
+// without a port.
 [[nodiscard]] SwitchEndpoint switch_endpoints(std::vector<std::vector<Endpoint>> lanes);
-[[nodiscard]] SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch,
-                                                     std::size_t job_lanes);
 
 }  // namespace netsum::session

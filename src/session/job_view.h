@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/bitmap.h"
-#include "session/protocol_rules.h"
+#include "session/membership.h"
 
 namespace netsum::session {
 

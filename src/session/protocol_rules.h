@@ -1,102 +1,52 @@
-// A protocol's rules, as far as membership at an aggregator depends on them.
+// A protocol's rules, as far as membership at an aggregator depends on them. What is a protocol's own in a request or an
+// admission, its rules alone read, check, agree on, charge and write.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/endpoint.h"
-#include "netsum/types.h"
-#include "seal/packet_key.h"
+#include "session/membership.h"
 
 namespace netsum::session {
 
-// The keys between two neighbours: towards the root, and away from it.
-struct HopKeys {
-  seal::PacketKey up, down;
+inline constexpr std::uint32_t slot_elements = 256;  // of one of an aggregator's slots
+
+// A job whose ranks are all there.
+struct Gathered {
+  std::vector<const JoinRequest*> ranks;  // by rank
+  const Placement& placement;
+  std::vector<const OwnPart*> parents;  // what the placement's switches that no rank names said of themselves
+  std::vector<const OwnPart*> others;   // Admission::own of this protocol's running jobs here
+  std::uint32_t packet_elements = 0;    // agreed on
+  std::uint32_t window = 0;             // in packets, the longest that a rank measured; 0: none, or the slots are given
+};
+struct Agreement {
+  OwnPart own;                        // Admission::own
+  std::uint32_t slots = 0;            // that the window takes
+  std::uint32_t packets_of_slot = 1;  // of each rank
+  Refusal refusal = Refusal::none;
+  std::string reason{};
 };
 
-// A job's topology: the switches between its ranks and the aggregator where they join.
-struct Placement {
-  static constexpr std::uint32_t at_server = UINT32_MAX;
-
-  std::vector<std::string> switches;            // their addresses
-  std::vector<std::uint32_t> parent_of_switch;  // the next one on the way to the parameter server, or at_server
-  std::vector<std::uint32_t> switch_of_rank;    // or at_server
-  std::uint32_t pool_slots = 0;                 // the smallest known pool; 0: no rank is at a switch
-  std::uint32_t indexing = 0;                   // atp::Indexing, as the parameter server says
-  std::uint32_t part = 0, parts = 0;            // this job's own part of each pool; parts 0: it has none
-  std::uint32_t scaling = 0;                    // atp::Scaling, as the parameter server says
+// What the ranks of a job have agreed on.
+struct Terms {
+  std::uint32_t world_size = 0, packet_elements = 0, slots = 0;
+  const Placement& placement;
+  const OwnPart& own;
+};
+struct Cost {
+  std::uint32_t units = 1;   // of the aggregator's slots, for one of the job's
+  std::uint64_t memory = 0;  // in bytes, all that one lane of the job takes at the aggregator
 };
 
-// The lane of an ATP switch that serves one of a job's lanes. Jobs start at different switch lanes, so that all of a
-// switch's threads have work even if its servers have few; a job's lanes get distinct ones, as a switch has at least as
-// many. Where it has as many, each lane has the same number at all nodes: with pinned threads all of its work on a host is
-// one processor's. Worker, switch and server compute the same value; job epochs are random.
-[[nodiscard]] constexpr std::size_t switch_lane(std::uint64_t job_epoch, std::size_t lane, std::size_t job_lanes,
-                                                std::size_t lanes) {
-  return (static_cast<std::size_t>(job_epoch % lanes) * job_lanes + lane) % lanes;
-}
-
-// A job's own slots of each pool; count 0: it shares all.
-struct Part {
-  std::uint32_t first = 0, count = 0;
-  bool operator==(const Part&) const = default;
-};
-[[nodiscard]] constexpr Part part_of(const Placement& placement) {
-  if (placement.parts == 0) return {};
-  const std::uint32_t count = std::max(1U, placement.pool_slots / placement.parts);
-  return {placement.part * count, count};
-}
-
-// Where a switch of the placement receives on a lane.
-using SwitchEndpoint = std::function<Endpoint(std::uint32_t a_switch, std::size_t lane)>;
-
-// An ATP job, as one of those switches must know it.
-struct Installation {
-  struct Child {
-    Endpoint endpoint;
-    bool is_switch = false;
-    std::uint32_t rank_epoch = 0;      // of a rank
-    std::vector<std::uint32_t> ranks;  // the rank itself, or those below the switch
-    std::uint64_t cookie = 0;          // of a rank: proof that its endpoint receives this switch's packets
-    HopKeys keys{};                    // of a job whose packets are sealed; none: a rank on the switch's host
-  };
-  struct Lane {
-    Endpoint parent;  // the next switch's lane, or the aggregator's
-    std::vector<Child> children;
-    HopKeys keys{};  // of this switch and its parent
-    Endpoint own{};  // this switch's, as its parent knows it
-  };
-  std::string job;  // its name
-  std::uint64_t job_epoch = 0;
-  std::uint32_t folded_epochs = 0;
-  std::uint32_t packet_elements = 0, window = 0;
-  std::uint32_t level = 0, next_level = 0;
-  bool saturating = false;
-  Part part;
-  std::vector<Lane> lanes;
-  PacketSecurity security = PacketSecurity::none;
-  // The job was told before, to this switch or to one that has restarted since: if it does not know the job now, it has lost
-  // the numbers of the packets that it sealed, and may seal no others with these keys.
-  bool again = false;
-};
-
-// The ranks and switches next to a switch of the placement, or to the server.
-[[nodiscard]] inline std::size_t neighbours_of(const Placement& placement, std::uint32_t at) {
-  return static_cast<std::size_t>(std::count(placement.switch_of_rank.begin(), placement.switch_of_rank.end(), at) +
-                                  std::count(placement.parent_of_switch.begin(), placement.parent_of_switch.end(), at));
-}
-
-struct JoinRequest;
-
-// A window of `count` messages.
-struct Messages {
-  std::uint32_t packets = 0;  // of each
-  std::uint32_t count = 0;
+// What two ranks ask for differently.
+struct Difference {
+  const char* what;
+  std::uint32_t first, second;
 };
 
 struct ProtocolRules {
@@ -107,23 +57,33 @@ struct ProtocolRules {
   bool switches_needed = false;  // ranks cannot do without their switch
   bool sealed = false;           // its packets can be: ranks get keys
   bool watched = false;          // packets tell ranks of no stall or mismatch: the control plane looks for them
+
   // Each returns an empty string, or why a job cannot have these values.
   std::function<std::string(std::uint32_t packet_elements)> check_packet;
   std::function<std::string(const Placement& placement)> check_placement;
-  std::function<std::string(const JoinRequest& request)> check_request;  // the request's other fields
-  // How many of an aggregator's slots, of 256 elements each, one of a job's slots takes.
-  std::function<std::uint32_t(const JoinRequest& request)> units;
-  // All bytes that one lane of a job takes at the aggregator. `request` has the agreed slots (slots_fixed).
-  std::function<std::uint64_t(const JoinRequest& request, const Placement& placement)> memory_bytes;
-  // How a window of `packets` is made of messages of `asked` packets; 0: of a length that suits the window, and the longest
-  // if `packets` is 0 too. Empty: the protocol has no messages.
-  std::function<Messages(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements)> messages;
-};
-// For protocols whose slots hold a packet each.
-[[nodiscard]] std::uint32_t units_of_packet(const JoinRequest& request);
-// For protocols without rings: refuses a request that names queue pairs.
-[[nodiscard]] std::string check_no_ring(const JoinRequest& request);
+  std::function<Cost(const Terms& terms)> cost;
 
-[[nodiscard]] ProtocolRules switchml_rules();
+  // Of protocols with a part of their own; else there is none, and a slot holds a packet.
+  struct Own {
+    std::function<std::string(const JoinRequest& request)> check_request;
+    std::function<std::optional<Difference>(const JoinRequest& first, const JoinRequest& second)> compare;
+    std::function<Agreement(const Gathered& gathered)> agree;
+    std::function<std::string(const Terms& terms)> check_terms;
+    // That a rank which asked for this can work with it; at the rank.
+    std::function<std::string(const Admission& admission, const JoinRequest& asked)> check_admission;
+  };
+  std::optional<Own> own;
+};
+// For protocols whose slots hold a packet each: Cost::units.
+[[nodiscard]] constexpr std::uint32_t units_of_packet(std::uint32_t packet_elements) {
+  return packet_elements <= slot_elements ? 1 : (packet_elements + slot_elements - 1) / slot_elements;
+}
+
+[[nodiscard]] std::string check_request(const ProtocolRules& rules, const JoinRequest& request);
+[[nodiscard]] std::optional<Difference> compare(const ProtocolRules& rules, const JoinRequest& first,
+                                                const JoinRequest& second);
+[[nodiscard]] Agreement agree(const ProtocolRules& rules, const Gathered& gathered);
+[[nodiscard]] std::string check_terms(const ProtocolRules& rules, const Terms& terms);
+[[nodiscard]] std::string check_admission(const ProtocolRules& rules, const Admission& admission, const JoinRequest& asked);
 
 }  // namespace netsum::session

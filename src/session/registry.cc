@@ -1,13 +1,11 @@
 #include "session/registry.h"
 
 #include <algorithm>
-#include <bit>
-#include <functional>
 #include <set>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/check.h"
+#include "session/admitting.h"
 #include "session/check.h"
 #include "session/liveness.h"
 #include "session/words.h"
@@ -15,32 +13,12 @@
 namespace netsum::session {
 namespace {
 
-constexpr std::uint32_t least_slots = 2;  // a measured window is halved down to this before a job is refused
 // A rank that was heard so lately lives: a new process in its place has waited long enough to be refused. Where it was not,
 // that waits on, until the old one is heard or counts as dead.
 constexpr Duration sign_of_life = std::chrono::seconds(3), succession_slack = std::chrono::seconds(1);
 constexpr std::size_t most_events = 8192;                       // between two calls of take_events()
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 constexpr std::size_t failures_of_each = 4;                     // that are remembered, for each job that a tenant may have
-
-// A packet's share of a receive buffer. The kernel charges the memory that holds it: a network card's driver gives each
-// frame a page, or half of one, and the kernel's structures add less than a kilobyte. So packets that fill their frames take
-// less than twice their length; on loopback, hardly more than their length.
-[[nodiscard]] std::uint64_t charged_bytes(std::uint32_t packet_elements) {
-  constexpr std::uint64_t structures = 1024;
-  return std::uint64_t{packet_elements} * 4 * 2 + structures;
-}
-
-// As many as one line holds.
-[[nodiscard]] std::string list(const std::vector<std::string>& names) {
-  constexpr std::size_t enough = 500;
-  std::string text;
-  for (const std::string& name : names) {
-    if (text.size() > enough) return text + ", ... (" + std::to_string(names.size()) + " in all)";
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
 
 struct Rank {
   JoinRequest request;
@@ -55,7 +33,7 @@ struct Job {
   std::string name, tenant;
   Phase phase = Phase::joining;
   std::map<std::uint32_t, Rank> ranks;
-  std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0, part = 0;
+  std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
   std::uint64_t epoch = 0, generation = 0;
   RankSet joined, left;
   Time since{};
@@ -64,6 +42,7 @@ struct Job {
   Farewell farewell;  // of the first rank that left for a reason
   bool mismatch = false, ended_by_operator = false;
   Placement placement;
+  OwnPart own;                               // as in its ranks' admissions
   bool told = true;                          // its ranks have been told of their admission
   std::map<std::uint32_t, Rank> successors;  // a job that recovers: new processes for ranks not known to be dead
 };
@@ -97,7 +76,7 @@ struct Registry::Impl {
   std::vector<StopJob> stops;
   std::vector<JobEvent> events;
   std::set<std::uint32_t> rank_epochs;         // of running and failed jobs
-  std::map<std::string, std::uint32_t> pools;  // of switches that are parents of others
+  std::map<std::string, std::vector<Profile>> said;  // by switches that are parents of others
   std::uint64_t next_ticket = 1;
   std::uint32_t slots_free = 0;
   bool closing = false, draining = false;
@@ -125,14 +104,6 @@ struct Registry::Impl {
     std::uint32_t epoch = 0;
     while (epoch == 0 || !rank_epochs.insert(epoch).second) epoch = static_cast<std::uint32_t>(config.random());
     return epoch;
-  }
-
-  [[nodiscard]] seal::PacketKey new_key() const {
-    seal::PacketKey::Bytes bytes;
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) store_le(bytes.data() + at, config.random());
-    const seal::PacketKey key(bytes);
-    seal::wipe(bytes);
-    return key;
   }
 
   void wait(std::uint64_t ticket, const std::string& key, const JoinRequest& request) {
@@ -247,359 +218,119 @@ struct Registry::Impl {
     if (std::string error = config.check_endpoints ? config.check_endpoints(request) : ""; !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
-    if (std::string error = rules->check_request(request); !error.empty()) {
+    if (std::string error = check_request(*rules, request); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
-    if (std::string error = why_no_keys(request, *rules); !error.empty()) {
+    if (std::string error = why_no_keys(request, *rules, config); !error.empty()) {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
     return {};
   }
 
-  // Empty if the rank's job can have keys, or if neither this aggregator nor the rank needs them.
-  [[nodiscard]] std::string why_no_keys(const JoinRequest& request, const ProtocolRules& rules) const {
-    if (request.near || (request.security == PacketSecurity::none && !config.keys_required)) return "";
-    const std::string needs = request.security == PacketSecurity::none
-                                  ? "this aggregator takes no job without keys"
-                                  : "rank " + std::to_string(request.rank) + " takes part in no job without keys";
-    if (!rules.sealed) return needs + ", and " + rules.name + "'s packets have none";
-    if (!config.keys) {
-      return needs + ", and no keys travel without TLS: start the aggregator with --tls-cert and --tls-key";
-    }
-    if (!request.switch_address.empty() && !config.keys_below) {
-      return needs + ", and none travel to switches without TLS: start the aggregator with --tls-ca";
-    }
-    return "";
+  [[nodiscard]] static Requests requests_of(const Job& job) {
+    Requests requests;
+    for (const auto& [rank, member] : job.ranks) requests.push_back(&member.request);
+    return requests;
   }
 
-  // What protects the packets of a job whose ranks are all here.
-  [[nodiscard]] PacketSecurity security_of(const Job& job, const ProtocolRules& rules) const {
-    if (!rules.sealed || !config.keys) return PacketSecurity::none;
-    PacketSecurity security = config.security;
-    for (const auto& [rank, member] : job.ranks) {
-      if (!member.request.switch_address.empty() && !config.keys_below) return PacketSecurity::none;
-      security = std::max(security, member.request.security);
-    }
-    return security;
-  }
-
-  // A length that a rank asks for is used if all paths carry it. If no rank asks for one, the least measured length is used.
-  [[nodiscard]] static JoinOutcome compare_packets(const Job& job, const JoinRequest& request) {
-    const auto differ = [&](std::string reason) { return JoinOutcome{Refusal::parameters_differ, std::move(reason), {}}; };
-    const auto elements = [](const JoinRequest& of) { return std::to_string(of.packet_elements); };
-    for (const auto& [rank, member] : job.ranks) {
-      const JoinRequest& other = member.request;
-      if (other.packet_elements_measured && request.packet_elements_measured) continue;
-      if (!other.packet_elements_measured && !request.packet_elements_measured) {
-        if (other.packet_elements == request.packet_elements) continue;
-        return differ("rank " + std::to_string(request.rank) + " joined job '" + request.job +
-                      "' with elements per packet " + elements(request) + ", rank " + std::to_string(rank) + " with " +
-                      elements(other) + ": all ranks must give the same");
-      }
-      const JoinRequest& asking = other.packet_elements_measured ? request : other;
-      const JoinRequest& measuring = other.packet_elements_measured ? other : request;
-      if (asking.packet_elements <= measuring.packet_elements) continue;
-      return differ("rank " + std::to_string(asking.rank) + " of job '" + request.job + "' asks for packets of " +
-                    elements(asking) + " elements, and the path of rank " + std::to_string(measuring.rank) +
-                    " takes no more than " + elements(measuring) + ": ask for fewer, or for none");
-    }
-    return {};
-  }
-
-  [[nodiscard]] static JoinOutcome compare(const Job& job, const JoinRequest& request) {
-    const JoinRequest& first = job.ranks.begin()->second.request;
-    const auto differ = [&](const char* what, std::uint32_t theirs, std::uint32_t ours) {
-      return JoinOutcome{Refusal::parameters_differ,
-                         "rank " + std::to_string(request.rank) + " joined job '" + request.job + "' with " + what + " " +
-                             std::to_string(ours) + ", rank " + std::to_string(first.rank) + " with " +
-                             std::to_string(theirs) + ": all ranks must give the same",
-                         {}};
-    };
-    if (first.world_size != request.world_size) return differ("world size", first.world_size, request.world_size);
-    if (first.protocol != request.protocol) {
-      return JoinOutcome{Refusal::parameters_differ,
-                         "rank " + std::to_string(request.rank) + " joined job '" + request.job + "' for " +
-                             request.protocol + ", rank " + std::to_string(first.rank) + " for " + first.protocol +
-                             ": all ranks must give the same",
-                         {}};
-    }
-    if (first.message_packets != request.message_packets) {
-      return differ("packets per message", first.message_packets, request.message_packets);
-    }
-    if (JoinOutcome outcome = compare_packets(job, request); outcome.refusal != Refusal::none) return outcome;
-    if (first.slots_fixed != request.slots_fixed) return differ("slots", first.slots_fixed, request.slots_fixed);
-    if (first.recovers != request.recovers) return differ("recovery", first.recovers, request.recovers);
-    if (first.aggregators != request.aggregators) {
-      return JoinOutcome{Refusal::parameters_differ,
-                         "rank " + std::to_string(request.rank) + " of job '" + request.job + "' joins at " +
-                             list(request.aggregators) + ", rank " + std::to_string(first.rank) + " at " +
-                             list(first.aggregators) + ": can all ranks reach the same, and do all name them alike?",
-                         {}};
-    }
-    return {};
-  }
-
-  // The switches that the ranks are at, and those upstream of them.
-  [[nodiscard]] Placement place(const Job& job) const {
-    Placement placement;
-    placement.indexing = config.indexing;
-    placement.scaling = config.scaling;
-    placement.parts = config.parts;
-    std::map<std::string, std::uint32_t> known;
-    const std::function<std::uint32_t(const std::string&)> index_of = [&](const std::string& address) {
-      if (address.empty()) return Placement::at_server;
-      const auto [found, added] = known.emplace(address, static_cast<std::uint32_t>(placement.switches.size()));
-      const std::uint32_t index = found->second;
-      if (!added) return index;
-      placement.switches.push_back(address);
-      placement.parent_of_switch.push_back(Placement::at_server);
-      if (const auto parent = config.switch_parents.find(address); parent != config.switch_parents.end()) {
-        const std::uint32_t above = index_of(parent->second);
-        placement.parent_of_switch[index] = above;
-      }
-      return index;
-    };
-    for (const auto& [rank, member] : job.ranks) {
-      const JoinRequest& request = member.request;
-      placement.switch_of_rank.push_back(index_of(request.switch_address));
-      if (request.switch_address.empty()) continue;
-      placement.pool_slots =
-          placement.pool_slots == 0 ? request.pool_slots : std::min(placement.pool_slots, request.pool_slots);
-    }
-    for (const std::string& a_switch : placement.switches) {
-      const auto pool = pools.find(a_switch);
-      if (pool != pools.end()) placement.pool_slots = std::min(placement.pool_slots, pool->second);
-    }
-    return placement;
-  }
-
-  // Calls what(lane, connection, rank) with both directions of each rank's connection to its successor.
-  template <class What>
-  static void for_each_connection(const Job& job, const What& what) {
-    for (const auto& [rank, member] : job.ranks) {
-      const std::vector<netreduce::Member>& own = member.request.members;
-      const std::vector<netreduce::Member>& next = job.ranks.at((rank + 1) % job.world_size).request.members;
-      for (std::size_t lane = 0; lane < own.size(); ++lane) {
-        what(lane, netreduce::data_connection(own[lane], next[lane]), rank);
-        what(lane, netreduce::answer_connection(own[lane], next[lane]), rank);
+  [[nodiscard]] Supply supply_for(const Job& job, const ProtocolRules& rules) const {
+    Supply supply{config, slots_free, memory, quota_of(job.tenant).memory_bytes, {}, {}};
+    for (const auto& [key, other] : jobs) {
+      if (other.phase == Phase::running && other.ranks.begin()->second.request.protocol == rules.name) {
+        supply.others.push_back(&other.own);
       }
     }
-  }
-
-  // Empty, or which of the job's connections looks like another one on the wire.
-  [[nodiscard]] std::string clash(const Job& job) const {
-    if (job.ranks.begin()->second.request.members.empty()) return "";
-    std::set<std::pair<std::size_t, netreduce::Connection>> taken;
-    const auto take = [&](std::size_t lane, const netreduce::Connection& connection, std::uint32_t) {
-      return taken.emplace(lane, connection).second;
+    supply.said = [this, &rules](const std::string& a_switch) -> const OwnPart* {
+      const auto found = said.find(a_switch);
+      return found == said.end() ? nullptr : profile_of(found->second, rules.name);
     };
-    for (const auto& [other, each] : jobs) {
-      if (each.phase == Phase::running) for_each_connection(each, take);
-    }
-    std::string error;
-    for_each_connection(job, [&](std::size_t lane, const netreduce::Connection& connection, std::uint32_t rank) {
-      if (take(lane, connection, rank) || !error.empty()) return;
-      error = "a queue pair between ranks " + std::to_string(rank) + " and " + std::to_string((rank + 1) % job.world_size) +
-              " on lane " + std::to_string(lane) + " is another's";
-    });
-    return error;
+    return supply;
   }
 
-  // The longest window that a rank measured, each with its own packet length, in the packets that are agreed on.
-  [[nodiscard]] static std::uint32_t longest_window(const Job& job, std::uint32_t packet_elements) {
-    std::uint64_t elements = 0;
-    for (const auto& [rank, member] : job.ranks) {
-      const JoinRequest& own = member.request;
-      elements = std::max(elements, std::uint64_t{own.slots_measured} * own.packet_elements);
-    }
-    const std::uint64_t packets = (elements + packet_elements - 1) / packet_elements;
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(packets, UINT32_MAX / 2));
-  }
-
-  // How many slots per rank fit into the receive buffers on the path, if all arrive at once. A switch receives from the
-  // ranks next to it, this aggregator from ranks at no switch: switches merge the packets that pass them.
-  [[nodiscard]] std::uint32_t most_in_flight(const Job& job, const JoinRequest& agreed, const Placement& placement) const {
-    std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> at;  // by switch: its buffer, its ranks
-    at[Placement::at_server].first = config.receive_bytes;
-    std::size_t number = 0;
-    for (const auto& [rank, member] : job.ranks) {
-      auto& [bytes, ranks] = at[placement.switch_of_rank[number++]];
-      const std::uint64_t own = member.request.switch_receive_bytes;
-      if (!member.request.switch_address.empty() && own != 0) bytes = bytes == 0 ? own : std::min(bytes, own);
-      ++ranks;
-    }
-    const std::uint64_t of_slot = charged_bytes(agreed.packet_elements) * std::max(1U, agreed.message_packets);
-    std::uint64_t most = UINT32_MAX;
-    for (const auto& [a_switch, node] : at) {
-      if (node.first != 0 && node.second != 0) most = std::min(most, node.first / (of_slot * node.second));
-    }
-    return static_cast<std::uint32_t>(most);
-  }
-
-  // All ranks are there: slots, epochs, answers.
+  // All ranks are there.
   void admit(const std::string& key, Job& job, Time now) {
-    const std::string& name = job.name;
-    const JoinRequest& first = job.ranks.begin()->second.request;
-    const ProtocolRules& rules = *rules_of(first.protocol);
-    JoinRequest agreed = first;
-    for (const auto& [rank, member] : job.ranks) {
-      agreed.packet_elements = std::min(agreed.packet_elements, member.request.packet_elements);
+    const ProtocolRules& rules = *rules_of(job.ranks.begin()->second.request.protocol);
+    Plan plan = session::plan(requests_of(job), rules, supply_for(job, rules));
+    if (plan.refusal != Refusal::none) {
+      return refuse_all(key, plan.refusal, "job '" + job.name + "': " + plan.reason, now);
     }
-    const std::uint32_t window = first.slots_fixed != 0 ? 0 : longest_window(job, agreed.packet_elements);
-    std::uint32_t measured = window;  // slots
-    if (rules.messages) {
-      const Messages messages = rules.messages(window, agreed.message_packets, agreed.packet_elements);
-      agreed.message_packets = messages.packets;
-      measured = messages.count;
-    }
-    Placement placement = place(job);
-    const std::uint32_t most = most_in_flight(job, agreed, placement);
-    std::uint32_t slots = first.slots_fixed;
-    if (slots == 0) {
-      slots = std::bit_ceil(std::clamp(measured, least_slots, most_slots));
-      while (slots > most && slots > least_slots) slots /= 2;
-    }
-    if (config.parts != 0) {
-      std::set<std::uint32_t> taken;
-      for (const auto& [other, each] : jobs) {
-        if (each.phase == Phase::running) taken.insert(each.part);
-      }
-      const std::uint32_t own = config.own_parts != 0 ? config.own_parts : config.parts - config.first_part;
-      placement.part = config.first_part;
-      while (taken.contains(placement.part)) ++placement.part;
-      if (placement.part >= config.first_part + own) {
-        return refuse_all(key, Refusal::no_slots,
-                          "job '" + name + "': all " + std::to_string(own) + " parts of the switches' slots are other jobs'",
-                          now);
-      }
-      if (placement.pool_slots != 0 && placement.pool_slots < config.parts) {
-        return refuse_all(key, Refusal::no_slots,
-                          "job '" + name + "': " + std::to_string(placement.pool_slots) + " slots of a switch make no " +
-                              std::to_string(config.parts) +
-                              " parts: start it with more --pool-slots, or the server with fewer --parts",
-                          now);
-      }
-      job.part = placement.part;
-    }
-    std::vector<stream::Progress> progress;
-    for (const auto& [rank, member] : job.ranks) progress.push_back(member.request.progress);
-    stream::Resumption resumption;
-    if (const std::string error = stream::agree(progress, resumption); !error.empty()) {
-      return refuse_all(key, Refusal::results_forgotten, "job '" + name + "': " + error, now);
-    }
-    if (const std::string error = rules.check_placement(placement); !error.empty()) {
-      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error, now);
-    }
-    if (const std::string error = clash(job); !error.empty()) {
-      return refuse_all(key, Refusal::bad_parameters, "job '" + name + "': " + error, now);
-    }
-    std::string why_not_local;
-    std::vector<std::uint64_t> local_tickets;
-    std::optional<std::uint32_t> needy;
-    for (const auto& [rank, member] : job.ranks) {
-      local_tickets.push_back(member.request.local_ticket);
-      if (member.request.needs_local && !needy) needy = rank;
-      if (member.request.local_ticket != 0 || !why_not_local.empty()) continue;
-      why_not_local = "rank " + std::to_string(rank) + " is without: " + member.request.why_not_local;
-    }
-    if (needy && !why_not_local.empty()) {
-      return refuse_all(
-          key, Refusal::bad_parameters,
-          "job '" + name + "': rank " + std::to_string(*needy) + " requires shared memory, but " + why_not_local, now);
-    }
-    const std::uint64_t unit = std::uint64_t{rules.units(agreed)} * config.lanes;
-    std::uint64_t bytes = 0;
-    std::string no_memory;
-    const std::uint64_t seals = seal::link_bytes(security_of(job, rules)) * (first.world_size + placement.switches.size());
-    const auto fits = [&] {
-      agreed.slots_fixed = slots;
-      bytes = (rules.memory_bytes(agreed, placement) + seals) * config.lanes;
-      no_memory = memory.check(job.tenant, bytes, quota_of(job.tenant).memory_bytes);
-      return slots * unit <= slots_free && no_memory.empty() && rules.check_request(agreed).empty();
-    };
-    while (!fits() && first.slots_fixed == 0 && slots > least_slots) slots /= 2;
-    if (slots * unit > slots_free) {
-      refuse_all(key, Refusal::no_slots,
-                 "job '" + name + "' needs " + std::to_string(slots * unit) + " slots of 256 elements (" +
-                     std::to_string(slots) + " per lane), " + std::to_string(slots_free) + " of " +
-                     std::to_string(config.slots) + " are free: start the switch with a larger --slots, or ask for fewer",
-                 now);
-      return;
-    }
-    if (!no_memory.empty()) {
-      return refuse_all(key, Refusal::no_memory,
-                        "job '" + name + "' with " + std::to_string(slots) + " slots per lane: " + no_memory, now);
-    }
+    NETSUM_CHECK(job.joined == RankSet::first(job.world_size) && job.ranks.size() == job.world_size);
+    charge(key, job, plan);
+    note(JobEvent::Kind::started, job, now, {},
+         rules.name + ", " + std::to_string(job.packet_elements) + " elements per packet, " + std::to_string(job.slots) +
+             " slots per lane");
+    StartJob start = start_of(job, rules, std::move(plan));
+    give_keys(job, start, now);
+    tell(job, start);
+    starts.push_back(std::move(start));
+  }
+
+  void charge(const std::string& key, Job& job, const Plan& plan) {
     job.phase = Phase::running;
     job.epoch = new_job_epoch();
-    job.packet_elements = agreed.packet_elements;
-    job.slots = slots;
-    job.charged = static_cast<std::uint32_t>(slots * unit);
-    NETSUM_CHECK(job.joined == RankSet::first(job.world_size) && job.ranks.size() == job.world_size);
+    job.packet_elements = plan.packet_elements;
+    job.slots = plan.slots;
+    job.charged = plan.charged;
+    job.placement = plan.placement;
+    job.own = plan.own;
     slots_free -= job.charged;
-    memory.charge(job.epoch, job.tenant, bytes);
+    memory.charge(job.epoch, job.tenant, plan.memory_bytes);
     keys[job.epoch] = key;
+  }
 
+  [[nodiscard]] static StartJob start_of(Job& job, const ProtocolRules& rules, Plan plan) {
     StartJob start;
-    start.job = name;
+    start.job = job.name;
     start.tenant = job.tenant;
     start.protocol = rules.name;
     start.watched = rules.watched;
-    start.switches_needed = rules.switches_needed && !placement.switches.empty();
-    if (first.slots_fixed > most) {
-      start.warning =
-          "the job asked for " + std::to_string(slots) + " slots per lane, but the aggregator's receive buffer holds only " +
-          std::to_string(most) +
-          " packets of each rank, and bursts will be lost: ask for fewer slots, or raise net.core.rmem_max on the "
-          "aggregator's host";
-    }
+    start.switches_needed = rules.switches_needed && !plan.placement.switches.empty();
     job.told = !start.switches_needed;
-    job.placement = placement;
-    note(JobEvent::Kind::started, job, now, {},
-         rules.name + ", " + std::to_string(job.packet_elements) + " elements per packet, " + std::to_string(slots) +
-             " slots per lane");
-    start.admission = {job.epoch,
-                       0,
-                       {},
-                       job.packet_elements,
-                       slots,
-                       std::move(placement),
-                       std::move(resumption),
-                       agreed.message_packets,
-                       {},
-                       why_not_local.empty(),
-                       why_not_local,
-                       PacketSecurity::none,
-                       {},
-                       {}};
-    if (start.admission.local) start.local_tickets = std::move(local_tickets);
-    const bool sends_packets = !start.admission.local;
-    if (sends_packets) start.admission.security = security_of(job, rules);
+    start.warning = std::move(plan.warning);
+    Admission& admission = start.admission;
+    admission.job_epoch = job.epoch;
+    admission.packet_elements = plan.packet_elements;
+    admission.slots = plan.slots;
+    admission.placement = std::move(plan.placement);
+    admission.resumption = std::move(plan.resumption);
+    admission.local = plan.local;
+    admission.why_not_local = std::move(plan.why_not_local);
+    admission.security = plan.security;
+    admission.own = std::move(plan.own);
+    for (const auto& [rank, member] : job.ranks) {
+      const JoinRequest& request = member.request;
+      if (admission.local) start.local_tickets.push_back(request.local_ticket);
+      start.endpoints.push_back(request.endpoints);
+      start.listens.push_back(request.listens);
+      start.switch_cookies.push_back(request.switch_cookies);
+    }
+    return start;
+  }
+
+  // Epochs and keys.
+  void give_keys(Job& job, StartJob& start, Time now) {
     const bool sealed = start.admission.security != PacketSecurity::none;
+    const auto hop = [&] { return HopKeys{random_key(config.random), random_key(config.random)}; };
     if (sealed) {
-      start.admission.results = new_key();
-      for (std::size_t i = 0; i < start.admission.placement.switches.size(); ++i) {
-        start.switch_keys.push_back({new_key(), new_key()});
-      }
+      start.admission.results = random_key(config.random);
+      for (std::size_t i = 0; i < start.admission.placement.switches.size(); ++i) start.switch_keys.push_back(hop());
     }
     for (auto& [rank, member] : job.ranks) {
-      if (!member.request.members.empty()) start.admission.members.push_back(member.request.members);
       member.epoch = new_rank_epoch();
       member.liveness.hear(now);
       start.admission.rank_epochs.push_back(member.epoch);
-      start.endpoints.push_back(member.request.endpoints);
-      start.listens.push_back(member.request.listens);
-      if (sealed) start.keys.push_back(member.request.near ? RankKeys() : RankKeys{new_key(), new_key()});
-      start.switch_cookies.push_back(member.request.switch_cookies);
+      if (sealed) start.keys.push_back(member.request.near ? RankKeys() : hop());
     }
+  }
+
+  void tell(Job& job, const StartJob& start) {
     for (auto& [rank, member] : job.ranks) {
       Admission admission = start.admission;
       admission.rank_epoch = member.epoch;
-      if (sealed) admission.keys = start.keys[rank];
+      if (!start.keys.empty()) admission.keys = start.keys[rank];
       outcomes[member.ticket] = {Refusal::none, {}, std::move(admission)};
       wait_no_more(member.ticket, job.tenant);
     }
-    starts.push_back(std::move(start));
   }
 
   void refuse_all(const std::string& key, Refusal refusal, const std::string& reason, Time now) {
@@ -734,7 +465,7 @@ struct Registry::Impl {
                            "the same rank, or two jobs the same name",
                        {}});
       }
-      if (JoinOutcome outcome = compare(job, request); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
+      if (JoinOutcome outcome = compare(requests_of(job), request, *rules_of(request.protocol)); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
     } else {
       job.name = request.job;
       job.tenant = request.tenant;
@@ -870,10 +601,10 @@ void Registry::admission_told(std::uint64_t job_epoch, Time now) {
   for (auto& [rank, member] : job->ranks) member.liveness.hear(now);
 }
 
-void Registry::on_pool(const std::string& a_switch, std::uint32_t slots) {
+void Registry::on_greeted(const std::string& a_switch, const std::vector<Profile>& profiles) {
   const bool parent = std::any_of(impl_->config.switch_parents.begin(), impl_->config.switch_parents.end(),
                                   [&](const auto& entry) { return entry.second == a_switch; });
-  if (parent && slots != 0) impl_->pools[a_switch] = slots;
+  if (parent) impl_->said[a_switch] = profiles;
 }
 
 void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now) {

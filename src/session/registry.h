@@ -14,90 +14,12 @@
 #include "base/endpoint.h"
 #include "base/time.h"
 #include "netsum/types.h"
-#include "protocol/netreduce/member.h"
-#include "seal/packet_key.h"
 #include "session/job_event.h"
+#include "session/membership.h"
 #include "session/memory_account.h"
 #include "session/protocol_rules.h"
-#include "stream/operation_log.h"
 
 namespace netsum::session {
-
-enum class Refusal : std::uint8_t {
-  none,
-  protocol_version,   // the worker speaks another version
-  protocol,           // this aggregator does not serve that protocol
-  bad_parameters,     // world size, packet length, rank >= world size, lanes
-  parameters_differ,  // from the rest of the job
-  duplicate_rank,
-  no_slots,
-  no_memory,
-  quota,              // of the tenant: jobs, joins or memory
-  job_running,        // the job is complete and running: a rank cannot join it a second time
-  results_forgotten,  // a job that recovers: no rank keeps the results that this one still needs
-  superseded,         // a later generation of the job is here
-  shutting_down,
-  draining,  // no new jobs until an operator says otherwise
-  ended_by_operator,
-};
-[[nodiscard]] const char* to_string(Refusal refusal);
-
-// A process of a job, as it says itself: for people.
-struct Process {
-  std::string host{};    // its name; empty: unknown
-  std::uint32_t id = 0;  // of the process on that host; 0: unknown
-};
-
-// The job that a person means. No tenant: whosever it is.
-struct NamedJob {
-  std::string job;
-  std::optional<std::string> tenant{};
-};
-
-struct JoinRequest {
-  std::uint32_t protocol_version = 0;
-  std::string protocol;  // "switchml", "atp", "netreduce"
-  std::string job;
-  std::uint32_t rank = 0, world_size = 0;
-  std::uint32_t packet_elements = 0;
-  std::uint32_t slots_fixed = 0;     // per lane; 0: agree on enough for the largest measured window
-  std::uint32_t slots_measured = 0;  // per lane, in this rank's packets
-  std::vector<Endpoint> endpoints;   // one per lane: where results go, and contributions come from
-  std::uint32_t pool_slots = 0;      // of the rank's switch
-  std::string switch_address;        // the switch that the rank is at; empty: none, or the aggregator itself
-  // Of the job: its processes that were started together. A greater one ends a smaller one at once.
-  std::uint64_t generation = 0;
-
-  // Jobs that outlive their processes: ranks join again after a rank or an aggregator died.
-  bool recovers = false;
-  stream::Progress progress;
-  std::vector<std::string> aggregators;  // where this rank joins; the same for all ranks
-  std::uint32_t former_epoch = 0;        // of this rank, in a life of the job that it gave up; 0: none
-
-  // NetReduce: rings of queue pairs.
-  std::uint32_t message_packets = 0;       // 0: ProtocolRules::messages
-  std::vector<netreduce::Member> members;  // this rank's, one per lane
-
-  // Shared memory, if all ranks are on the aggregator's host.
-  std::uint64_t local_ticket = 0;  // 0: none; why_not_local says why
-  std::string why_not_local;
-  bool needs_local = false;  // refuse the job rather than run without
-
-  bool listens = false;  // to the job's multicast groups
-
-  std::string tenant;  // the tenant whose token the rank showed; empty: the daemon has no tenants
-  Process process;     // that joins
-
-  bool packet_elements_measured = false;   // the path carries so many, and fewer will do: agree on the least
-  std::uint64_t switch_receive_bytes = 0;  // of the rank's switch, as RegistryConfig::receive_bytes
-
-  PacketSecurity security = PacketSecurity::none;  // the least that this rank puts up with
-  // All packets between the rank and the aggregator take the loopback device: it does without seals.
-  bool near = false;
-
-  // Proof that the endpoints receive packets from the aggregator's lanes, and from the switch's: one per endpoint.
-  std::vector<std::uint64_t> cookies, switch_cookies;
-};
 
 // One tenant's limits at this aggregator.
 struct Quota {
@@ -106,38 +28,8 @@ struct Quota {
   std::uint32_t joins = UINT32_MAX;  // ranks that wait for the rest of their job
 };
 
-// What seals a rank's packets: to the aggregator, and from it to this rank alone. No other rank has them.
-using RankKeys = HopKeys;
-
-struct Admission {
-  std::uint64_t job_epoch = 0;
-  std::uint32_t rank_epoch = 0;
-  std::vector<std::uint32_t> rank_epochs;  // of all ranks
-  std::uint32_t packet_elements = 0;
-  std::uint32_t slots = 0;  // per lane
-  Placement placement;      // if the protocol has switches
-  stream::Resumption resumption;
-  std::uint32_t message_packets = 0;                    // NetReduce
-  std::vector<std::vector<netreduce::Member>> members;  // NetReduce: [rank][lane]
-  bool local = false;                                   // the ranks sum in shared memory
-  std::string why_not_local;                            // names a rank
-  PacketSecurity security = PacketSecurity::none;       // of packets between hosts
-  seal::PacketKey results;                              // seals what goes to all ranks, which all have it
-  RankKeys keys;                                        // this rank's; none: its packets do without, as it is near
-};
-
-// A join's outcome: an admission (once all ranks are there), a refusal with its reason, or nothing yet.
-struct JoinOutcome {
-  Refusal refusal = Refusal::none;
-  std::string reason;  // what is wrong, and what to do
-  std::optional<Admission> admission;
-};
-
 struct RegistryConfig {
-  std::vector<ProtocolRules> protocols{switchml_rules()};  // served here
-  std::uint32_t indexing = 0, scaling = 0;                 // for Placement
-  std::uint32_t parts = 0;                      // number of parts of each pool, one per job; 0: jobs share slot by slot
-  std::uint32_t first_part = 0, own_parts = 0;  // this server's parts; own_parts 0: all from the first
+  std::vector<ProtocolRules> protocols;               // served here
   std::map<std::string, std::string> switch_parents;  // the next switch upstream, for switches not next to this aggregator
   std::uint32_t lanes = 1;
   std::uint32_t slots = default_slots;      // of 256 elements, over all lanes
@@ -158,25 +50,6 @@ struct RegistryConfig {
   bool keys_below = false;                // and to the switches below
   bool keys_required = false;             // no job without
   std::function<std::uint64_t()> random;  // epochs and keys; the runtime gives a cryptographic source, tests a seeded one
-};
-
-// For the runtime: a complete job to start on the lanes, or one to stop.
-struct StartJob {
-  Admission admission;
-  std::string job, tenant;
-  std::string protocol;                                    // ProtocolRules::name
-  std::vector<std::vector<Endpoint>> endpoints;            // [rank][lane]
-  bool switches_needed = false;                            // the job cannot do without any switch of its placement
-  bool watched = false;                                    // ProtocolRules::watched
-  std::vector<std::uint64_t> local_tickets;                // by rank, if it is local
-  std::vector<bool> listens;                               // by rank: to the job's multicast groups
-  std::vector<RankKeys> keys;                              // by rank, if the job's packets are sealed; none: it is near
-  std::vector<RankKeys> switch_keys;                       // by switch of the placement: of the switch and its parent
-  std::vector<std::vector<std::uint64_t>> switch_cookies;  // [rank][lane]: for the switch that the rank is at
-  std::string warning;                                     // about a request that may perform badly; empty: none
-};
-struct StopJob {
-  std::uint64_t job_epoch;
 };
 
 struct HeartbeatReply {
@@ -227,8 +100,9 @@ class Registry {
   // A job's ranks have been told of their admission only now (its switches had to be told first): heartbeats are due from
   // now on. Call this for each job that needs switches.
   void admission_told(std::uint64_t job_epoch, Time now);
-  // The pool of a switch that is a parent of others, and that no rank names; for jobs that begin from now on.
-  void on_pool(const std::string& a_switch, std::uint32_t slots);
+  // What a switch says of itself: of those that are parents of others, and that no rank names; for jobs that begin from now
+  // on.
+  void on_greeted(const std::string& a_switch, const std::vector<Profile>& profiles);
 
   // The job has failed if a rank leaves for a reason: the first one's is the job's, once all have left.
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now);

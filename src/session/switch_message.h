@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <variant>
+#include <string>
 #include <vector>
 
 #include "base/endpoint.h"
-#include "session/netreduce_job.h"
-#include "session/protocol_rules.h"
+#include "encoding/bytes.h"
 
 namespace netsum::session {
 
@@ -15,11 +14,30 @@ namespace netsum::session {
 using SwitchLanes = std::vector<std::vector<Endpoint>>;
 
 // A job, as a switch is told of it.
-using SwitchMessage = std::variant<Installation, TreeInstallation>;
+struct SwitchMessage {
+  std::string protocol, job;  // names
+  std::uint64_t job_epoch = 0;
+  // The job was told before, to this switch or to one that has restarted since: if it does not know the job now, it has lost
+  // what it knew, such as sums, or the numbers of the packets that it sealed.
+  bool again = false;
+  encoding::Bytes own;  // written by the protocol at the aggregator, and read by that at the switch; may hold keys
+};
 
-[[nodiscard]] inline std::uint64_t epoch_of(const SwitchMessage& message) {
-  if (const auto* installation = std::get_if<Installation>(&message)) return installation->job_epoch;
-  return std::get<TreeInstallation>(message).start.admission.job_epoch;
-}
+// What such a job takes at the switch, in bytes.
+struct InstallationCost {
+  std::uint64_t shared = 0;  // nobody's, from the first job on
+  std::uint64_t own = 0;
+};
+
+// Where a switch will send packets of a job that it is told of.
+struct Destination {
+  Endpoint to;
+  std::string rank{};        // in words; empty: another daemon
+  std::uint64_t cookie = 0;  // of a rank: proof that its endpoint receives this switch's packets
+};
+// At which of this switch's endpoints a neighbour knows it.
+struct KnownAs {
+  Endpoint to, own;
+};
 
 }  // namespace netsum::session

@@ -25,7 +25,7 @@
 #include "netsum/error.h"
 #include "protocol/netreduce/roce_host.h"
 #include "runtime/thread.h"
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 #include "session/registry.h"
 #include "support/recording_sink.h"
 #include "wire/ethernet.h"
@@ -78,7 +78,7 @@ class BumpDaemonTest : public ::testing::Test {
         try {
           control::Client client(control::ClientOptions{daemon_->address(), "", ""});
           const session::Admission admission =
-              client.join(each, session::netreduce_rules(), std::chrono::seconds(20), std::stop_token());
+              client.join(each, jobs::netreduce_rules(), std::chrono::seconds(20), std::stop_token());
           EXPECT_EQ(2U, admission.members.size());
           client.leave({admission.job_epoch, each.rank, admission.rank_epoch}, std::chrono::seconds(5));
           return std::string("joined");
@@ -133,7 +133,7 @@ class Card {
   Card& operator=(const Card&) = delete;
 
   void start(const session::Admission& admission) {
-    netreduce::RoceHostConfig config = session::host_config(admission, rank_, 0);
+    netreduce::RoceHostConfig config = jobs::host_config(admission, rank_, 0);
     config.selective = false;
     config.accelerator.port = 1;
     self_ = config.accelerator;
@@ -233,7 +233,7 @@ class BumpsOfTwoRacks : public BumpDaemonTest {
         r.endpoints.front().address = r.members.front().address;
         r.switch_address = racks_[rank / 2].listen;
         control::Client client(control::ClientOptions{daemon_->address(), "", ""});
-        return client.join(r, session::netreduce_rules(), std::chrono::seconds(20), std::stop_token());
+        return client.join(r, jobs::netreduce_rules(), std::chrono::seconds(20), std::stop_token());
       }));
     }
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {

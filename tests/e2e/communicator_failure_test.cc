@@ -18,7 +18,7 @@
 #include "e2e/rank_threads.h"
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 #include "support/raw_channel.h"
 #include "transport/udp.h"
 #include "wire/switchml.h"
@@ -617,7 +617,7 @@ class TwoAggregators : public ::testing::Test {
     return request;
   }
   static session::Admission join(control::Client& client) {
-    return client.join(request(client.hello(patience), 256), session::switchml_rules(), patience);
+    return client.join(request(client.hello(patience), 256), jobs::switchml_rules(), patience);
   }
 
   std::future<void> connect_rank_0() {
@@ -652,7 +652,7 @@ TEST_F(TwoAggregators, ARankThatOneRefusesLeavesTheOther) {
   const auto waiting = std::async(std::launch::async, [this] {
     control::Client client({b_.address(), "", ""});
     static_cast<void>(attempt(
-        [&] { static_cast<void>(client.join(request(client.hello(patience), 512), session::switchml_rules(), 3s)); }));
+        [&] { static_cast<void>(client.join(request(client.hello(patience), 512), jobs::switchml_rules(), 3s)); }));
   });
   const auto deadline = Clock::now() + patience;
   while (at_b_.report(patience).jobs.empty() && Clock::now() < deadline) {
@@ -677,10 +677,10 @@ class Installing : public ::testing::Test {
   }
 
   // What the switch says against an installation; nothing: it is done.
-  std::string install(const session::Installation& installation) {
+  std::string install(const jobs::AtpInstallation& installation) {
     return RawChannel::why(channel_.call(control::Kind::install, installation));
   }
-  std::string install(const session::TreeInstallation& installation) {
+  std::string install(const jobs::TreeInstallation& installation) {
     return RawChannel::why(channel_.call(control::Kind::install_ring, installation));
   }
   template <class Installation>
@@ -691,8 +691,8 @@ class Installing : public ::testing::Test {
   }
 
   // A ring of two ranks at a leaf, on all of its lanes: their queue pairs' numbers from first_qps[lane] on.
-  [[nodiscard]] session::TreeInstallation ring_of(std::uint64_t epoch, const std::vector<std::uint32_t>& first_qps) const {
-    session::TreeInstallation ring;
+  [[nodiscard]] jobs::TreeInstallation ring_of(std::uint64_t epoch, const std::vector<std::uint32_t>& first_qps) const {
+    jobs::TreeInstallation ring;
     ring.start.job = "test";
     ring.start.protocol = "netreduce";
     session::Admission& admission = ring.start.admission;
@@ -743,7 +743,7 @@ TEST_F(Strangers, JoinForNobodyElse) {
   request.packet_elements = 256;
   request.slots_fixed = 2;
   request.endpoints = {victim};
-  const auto join = [&] { static_cast<void>(client_.join(request, session::switchml_rules(), patience)); };
+  const auto join = [&] { static_cast<void>(client_.join(request, jobs::switchml_rules(), patience)); };
   expect_error(attempt(join), ErrorCode::refused, {"rank 0's data endpoint 192.0.2.1:7", "has not been probed"});
   request.cookies = {own_[0].cookie};
   expect_error(attempt(join), ErrorCode::refused, {"rank 0's data endpoint 192.0.2.1:7"});
@@ -753,7 +753,7 @@ TEST_F(Strangers, JoinForNobodyElse) {
 
 // One parameter packet from the parent was 32 packets to the victim.
 TEST_F(Strangers, InstallNoJobThatSendsToOthers) {
-  session::Installation good;
+  jobs::AtpInstallation good;
   good.job = "test";
   good.job_epoch = 5;
   good.packet_elements = 62;
@@ -762,20 +762,20 @@ TEST_F(Strangers, InstallNoJobThatSendsToOthers) {
   lane.parent = own_[0].endpoint;
   lane.children.push_back({own_[0].endpoint, false, 1, {0}, own_[0].cookie});
   for (const bool is_switch : {false, true}) {
-    session::Installation forged = good;
+    jobs::AtpInstallation forged = good;
     for (std::uint32_t rank = 1; rank < 32; ++rank) {
       forged.lanes[0].children.push_back({victim, is_switch, is_switch ? 0U : 1U, {rank}, own_[0].cookie});
     }
     expect_refused(forged, {"192.0.2.1:7"});
   }
-  session::Installation forged = good;
+  jobs::AtpInstallation forged = good;
   forged.lanes[0].parent = victim;
   expect_refused(forged, {"192.0.2.1:7", "--daemon-token-file"});
   EXPECT_EQ("", install(good));
 }
 
 TEST_F(Strangers, InstallNoRingThatSendsToOthers) {
-  session::TreeInstallation ring = ring_of(6, {100});
+  jobs::TreeInstallation ring = ring_of(6, {100});
   ring.start.endpoints[1] = {victim};
   expect_refused(ring, {"rank 1's data endpoint 192.0.2.1:7"});
   ring = ring_of(6, {100});
@@ -807,7 +807,7 @@ TEST_F(LeafRings, AreChargedOnce) {
   const std::uint64_t bytes = session::memory_bytes(ring_of(1, {100, 100}));
   ASSERT_EQ(options().memory_bytes, (most + 1) * bytes - 1);
   for (std::uint32_t number = 1; number <= most; ++number) {
-    const session::TreeInstallation ring = ring_of(number, {100 * number, 100 * number});
+    const jobs::TreeInstallation ring = ring_of(number, {100 * number, 100 * number});
     EXPECT_EQ("", install(ring));
     EXPECT_EQ("", install(ring)) << "again";
     EXPECT_EQ(number * bytes, client_.report(patience).memory_used);

@@ -8,7 +8,7 @@
 #include "protocol/atp/switch.h"
 #include "protocol/netreduce/tunnel.h"
 #include "protocol/switchml/chip_switch.h"
-#include "session/chip_profile.h"
+#include "jobs/chip_profile.h"
 
 namespace {
 
@@ -28,9 +28,9 @@ std::optional<Message> passed(const Message& sent, FuzzedDataProvider& input) {
 
 class Switch {
  public:
-  void install(const session::Installation& installation) {
+  void install(const jobs::AtpInstallation& installation) {
     for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-      const atp::SwitchJobConfig config = session::switch_job(installation, lane);
+      const atp::SwitchJobConfig config = jobs::switch_job(installation, lane);
       atp::Switch& pool = pools_[lane % fuzz::CheckedRegistry::lanes];
       const bool known = pool.job_counters(config.epoch) != nullptr;
       fuzz::check(pool.add_job(config) == (!known && config.packet_elements <= shape.packet_elements),
@@ -39,13 +39,13 @@ class Switch {
     uninstall(installation.job_epoch);
   }
 
-  static void install(const session::TreeInstallation& installation) {
-    if (installation.start.protocol == session::switchml_rules().name) return install_tree<switchml::Switch>(installation);
-    if (installation.start.protocol == session::switchml_chip_rules().name) {
+  static void install(const jobs::TreeInstallation& installation) {
+    if (installation.start.protocol == jobs::switchml_rules().name) return install_tree<switchml::Switch>(installation);
+    if (installation.start.protocol == jobs::switchml_chip_rules().name) {
       return install_tree<switchml::ChipSwitch>(installation);
     }
     for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
-      const netreduce::TunnelRing ring = session::tunnel_ring(installation, lane);
+      const netreduce::TunnelRing ring = jobs::tunnel_ring(installation, lane);
       fuzz::check(netreduce::check(ring.ring).empty(), "a ring can be made");
       const std::size_t bytes = netreduce::Accelerator::memory_bytes(ring.ring);
       if (bytes > most_bytes) continue;
@@ -58,9 +58,9 @@ class Switch {
   }
 
   template <class Machine>
-  static void install_tree(const session::TreeInstallation& installation) {
+  static void install_tree(const jobs::TreeInstallation& installation) {
     for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
-      const switchml::SwitchJobConfig config = session::switchml_job(installation, lane);
+      const switchml::SwitchJobConfig config = jobs::switchml_job(installation, lane);
       const std::size_t bytes = Machine::memory_bytes(config);
       if (bytes > most_bytes) continue;
       std::vector<fuzz::CacheLine> memory(bytes / sizeof(fuzz::CacheLine) + 1);
@@ -109,13 +109,13 @@ void on_life(fuzz::CheckedRegistry& registry, bool leaves, FuzzedDataProvider& i
 }
 
 void on_install(const session::StartJob* start, Switch& a_switch, FuzzedDataProvider& input) {
-  session::Installation told;
+  jobs::AtpInstallation told;
   if (start != nullptr) told = fuzz::CheckedRegistry::installation_for(*start, a_switch_of(*start, input));
   if (const auto installation = passed(told, input)) a_switch.install(*installation);
 }
 
 void on_install_ring(const session::StartJob* start, FuzzedDataProvider& input) {
-  session::TreeInstallation told;
+  jobs::TreeInstallation told;
   if (start != nullptr) told = fuzz::CheckedRegistry::ring_for(*start, a_switch_of(*start, input));
   if (const auto installation = passed(told, input)) Switch::install(*installation);
 }

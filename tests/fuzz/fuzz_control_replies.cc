@@ -42,10 +42,10 @@ void start_lanes(const session::Admission& admission, const session::JoinRequest
   for (std::size_t lane = 0; lane < asked.endpoints.size(); ++lane) {
     if (asked.protocol == "atp") {
       const atp::WorkerConfig config =
-          session::worker_config(admission, asked.rank, {}, asked.endpoints[lane], asked.endpoints[lane]);
+          jobs::worker_config(admission, asked.rank, {}, asked.endpoints[lane], asked.endpoints[lane]);
       if (elements <= most_elements) atp::Worker worker(config);
     } else if (asked.protocol == "netreduce") {
-      const netreduce::RoceHostConfig config = session::host_config(admission, asked.rank, lane);
+      const netreduce::RoceHostConfig config = jobs::host_config(admission, asked.rank, lane);
       fuzz::check(config.self == asked.members[lane], "a rank's queue pairs are its own");
       if (elements * admission.message_packets <= most_elements) netreduce::RoceHost host(config);
     } else {
@@ -125,7 +125,7 @@ void on_status_reply(FuzzedDataProvider& input) {
 void on_hello_reply(FuzzedDataProvider& input) {
   const Endpoint lane{.address = {0xfd, 1}, .port = 7170}, group{.address = {0xff, 2}, .port = 7170};
   const control::Hello said{
-      {lane, lane}, 1, 1024, 256, "netsum-1", {group, group}, false, 0, false, PacketSecurity::tag, session::ChipProfile{}};
+      {lane, lane}, 1, 1024, 256, "netsum-1", {group, group}, false, 0, false, PacketSecurity::tag, jobs::ChipProfile{}};
   const auto hello = control::parse<control::Hello>(control::view(fuzz::arrived(said, input)));
   if (!passes(hello)) return;
   if (hello->chip) fuzz::check(session::check(*hello->chip).empty(), "a chip is possible");

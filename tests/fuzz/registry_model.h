@@ -12,21 +12,21 @@
 #include <vector>
 
 #include "fuzz/harness.h"
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 #include "session/check.h"
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 #include "session/registry.h"
 #include "session/supervisor.h"
-#include "session/switchml_job.h"
+#include "jobs/switchml_job.h"
 #include "wire/netreduce.h"
 
 namespace netsum::fuzz {
 
 [[nodiscard]] inline session::ProtocolRules rules_of(const session::JoinRequest& request) {
-  for (const auto& rules : {session::netreduce_rules(), session::atp_rules()}) {
+  for (const auto& rules : {jobs::netreduce_rules(), jobs::atp_rules()}) {
     if (rules.name == request.protocol) return rules;
   }
-  return session::switchml_rules();
+  return jobs::switchml_rules();
 }
 
 class CheckedRegistry {
@@ -59,16 +59,16 @@ class CheckedRegistry {
   [[nodiscard]] static std::vector<Endpoint> own_lanes() {
     return {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
   }
-  [[nodiscard]] static bool is_atp(const session::StartJob& start) { return start.protocol == session::atp_rules().name; }
-  [[nodiscard]] static session::TreeInstallation ring_for(const session::StartJob& start, std::uint32_t a_switch) {
-    session::TreeInstallation ring{start, a_switch, false, {}, own_lanes()};
+  [[nodiscard]] static bool is_atp(const session::StartJob& start) { return start.protocol == jobs::atp_rules().name; }
+  [[nodiscard]] static jobs::TreeInstallation ring_for(const session::StartJob& start, std::uint32_t a_switch) {
+    jobs::TreeInstallation ring{start, a_switch, false, {}, own_lanes()};
     for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
       ring.switches.push_back({endpoint_of_switch(i, 0), endpoint_of_switch(i, 1)});
     }
     return ring;
   }
-  [[nodiscard]] static session::Installation installation_for(const session::StartJob& start, std::uint32_t a_switch) {
-    return session::installation_for(start, a_switch, {}, endpoint_of_switch, own_lanes());
+  [[nodiscard]] static jobs::AtpInstallation installation_for(const session::StartJob& start, std::uint32_t a_switch) {
+    return jobs::installation_for(start, a_switch, {}, endpoint_of_switch, own_lanes());
   }
 
   void join(const session::JoinRequest& request) {
@@ -254,16 +254,16 @@ class CheckedRegistry {
     }
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       if (is_atp(start)) {
-        static_cast<void>(session::server_job(start, lane, {}, endpoint_of_switch));
+        static_cast<void>(jobs::server_job(start, lane, {}, endpoint_of_switch));
       } else if (start.admission.members.empty()) {
-        const auto job = session::switchml_job(start, lane, endpoint_of_switch);
+        const auto job = jobs::switchml_job(start, lane, endpoint_of_switch);
         std::size_t ranks = job.tree ? 0 : job.members.size();
         if (job.tree) {
           for (const auto& below : job.tree->below) ranks += below.size();
         }
         check(ranks == start.endpoints.size(), "the root has every rank below it, once");
       } else {
-        const auto ring = session::tunnel_ring(start, lane, netreduce::at_root, endpoint_of_switch);
+        const auto ring = jobs::tunnel_ring(start, lane, netreduce::at_root, endpoint_of_switch);
         check(netreduce::check(ring.ring).empty(), "a ring can be made");
       }
     }
@@ -271,7 +271,7 @@ class CheckedRegistry {
 
   session::RegistryConfig config(std::uint32_t parts) {
     session::RegistryConfig config;
-    config.protocols = {session::switchml_rules(), session::atp_rules(), session::netreduce_rules()};
+    config.protocols = {jobs::switchml_rules(), jobs::atp_rules(), jobs::netreduce_rules()};
     config.parts = parts;
     config.switch_parents = {{"a:1", "top:1"}, {"b:1", "top:1"}, {"x:1", "y:1"}, {"y:1", "x:1"}};
     config.lanes = lanes;
@@ -303,9 +303,9 @@ class CheckedRegistry {
   session::JoinRequest request;
   const int kind = input.ConsumeIntegralInRange<int>(0, 7);
   const bool atp = kind == 4 || kind == 5, rings = kind > 5;
-  const session::ProtocolRules rules = rings ? session::netreduce_rules()
-                                       : atp ? session::atp_rules()
-                                             : session::switchml_rules();
+  const session::ProtocolRules rules = rings ? jobs::netreduce_rules()
+                                       : atp ? jobs::atp_rules()
+                                             : jobs::switchml_rules();
   request.protocol = rules.name;
   request.protocol_version = rules.version;
   const int job = input.ConsumeIntegralInRange<int>(0, 4);

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/codec.h"
+#include "encoding/codec.h"
 #include "fuzz/harness.h"
 
 namespace netsum::fuzz {

@@ -51,15 +51,15 @@ seal::PacketKey key(std::uint8_t number) {
   return seal::PacketKey(bytes);
 }
 
-session::Installation installation(PacketSecurity security) {
-  session::Installation installation;
+jobs::AtpInstallation installation(PacketSecurity security) {
+  jobs::AtpInstallation installation;
   installation.job = "train";
   installation.job_epoch = 7;
   installation.packet_elements = 64;
   installation.window = 4;
   installation.next_level = 1;
   installation.security = security;
-  session::Installation::Lane& lane = installation.lanes.emplace_back();
+  jobs::AtpInstallation::Lane& lane = installation.lanes.emplace_back();
   lane.parent = testing::port(1);
   lane.children.push_back({.endpoint = testing::port(2), .rank_epoch = 100, .ranks = {0}});
   if (security != PacketSecurity::none) {
@@ -88,8 +88,8 @@ testing::Datagram sealed(seal::Hops& hops, const testing::Bytes& packet) {
 TEST(AtpSwitchService, KeysThatItHasForgottenSealNoSecondPacketWithOneNumber) {
   OneLane lane;
   AtpSwitchService service({&lane}, {.slots = 8, .packet_elements = 64});
-  const session::Installation told = installation(PacketSecurity::encrypt);
-  const session::Installation::Lane& hops = told.lanes.front();
+  const jobs::AtpInstallation told = installation(PacketSecurity::encrypt);
+  const jobs::AtpInstallation::Lane& hops = told.lanes.front();
   seal::Hops rank = atp::no_hops(), server = atp::no_hops();
   rank.set(told.job_epoch, told.security, std::vector<seal::Neighbour>{{own, hops.children[0].keys.up, {}}},
            {&told.job_epoch, 1});
@@ -114,7 +114,7 @@ TEST(AtpSwitchService, KeysThatItHasForgottenSealNoSecondPacketWithOneNumber) {
 TEST(AtpSwitchService, KeysOfAFormerProcessServeNobodyAgain) {
   OneLane lane;
   AtpSwitchService service({&lane}, {.slots = 8, .packet_elements = 64});
-  session::Installation told = installation(PacketSecurity::encrypt);
+  jobs::AtpInstallation told = installation(PacketSecurity::encrypt);
   told.again = true;
   EXPECT_THROW(static_cast<void>(service.install(told, nullptr, [](const auto&) {})), Error);
   told = installation(PacketSecurity::none);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/codec.h"
+#include "encoding/codec.h"
 #include "control/fingerprint.h"
 #include "session/check.h"
 #include "wire/netreduce.h"
@@ -78,8 +78,8 @@ session::Admission admission() {
   return a;
 }
 
-session::TreeInstallation ring() {
-  session::TreeInstallation i;
+jobs::TreeInstallation ring() {
+  jobs::TreeInstallation i;
   i.start.job = "train";
   i.start.protocol = "netreduce";
   i.start.admission = admission();
@@ -91,7 +91,7 @@ session::TreeInstallation ring() {
   return i;
 }
 
-session::Installation installation() {
+jobs::AtpInstallation installation() {
   return {"train", 1, 2, 64, 16, 0, 1, true, {5, 6}, {{at(1), {{at(2), false, 7, {0}, 18}, {at(3), true, 0, {1, 2}}}}}};
 }
 
@@ -106,7 +106,7 @@ Hello hello() {
           1 << 20,
           false,
           PacketSecurity::tag,
-          session::ChipProfile{30, {64}}};
+          jobs::ChipProfile{30, {64}}};
 }
 
 seal::PacketKey key_of(std::uint8_t first) {
@@ -125,7 +125,7 @@ std::string again(const Message& message) {
 }
 std::string again(const session::Admission& message) {
   const Bytes first = encoded(message);
-  const auto value = parse_admission(view(first), request(), session::netreduce_rules());
+  const auto value = parse_admission(view(first), request(), jobs::netreduce_rules());
   if (!value) return "refused: " + value.why();
   return encoded(*value) == first ? "same" : "another";
 }
@@ -138,13 +138,13 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(Beat{{1, 2, 3, {}}}));
   EXPECT_EQ("same", again(installation()));
   EXPECT_EQ("same", again(ring()));
-  session::Installation sealed_installation = installation();
+  jobs::AtpInstallation sealed_installation = installation();
   sealed_installation.security = PacketSecurity::tag;
   sealed_installation.again = true;
   sealed_installation.lanes[0].keys = {key_of(4), key_of(5)};
   sealed_installation.lanes[0].children[1].keys = {key_of(6), key_of(7)};
   EXPECT_EQ("same", again(sealed_installation));
-  session::TreeInstallation sealed_ring = ring();
+  jobs::TreeInstallation sealed_ring = ring();
   sealed_ring.start.admission.security = PacketSecurity::tag;
   sealed_ring.start.admission.results = key_of(1);
   sealed_ring.start.keys = {{}, {key_of(8), key_of(9)}, {}};
@@ -210,7 +210,7 @@ TEST(Border, NumbersAndBytesThatDoNotFit) {
   protozero::pbf_writer inner(key), out(bytes);
   inner.add_bytes(1, "short");
   out.add_message(14, key);
-  EXPECT_NE(std::string::npos, parse_admission(bytes, request(), session::netreduce_rules()).why().find("32 bytes"));
+  EXPECT_NE(std::string::npos, parse_admission(bytes, request(), jobs::netreduce_rules()).why().find("32 bytes"));
 }
 
 // A field's number, type or limit is a promise to the other end, which has the same fingerprint. Where one changes on
@@ -247,7 +247,7 @@ void expect_refused(const Message& good, const std::vector<Change<Message>>& cha
     const Bytes bytes = encoded(message);
     const auto why = [&] {
       if constexpr (std::is_same_v<Message, session::Admission>) {
-        return parse_admission(view(bytes), request(), session::netreduce_rules()).why();
+        return parse_admission(view(bytes), request(), jobs::netreduce_rules()).why();
       } else {
         return parse<Message>(view(bytes)).why();
       }
@@ -324,16 +324,16 @@ TEST(Border, RequestsThatMakeNoSense) {
 
 // An empty message is what a random byte as the body parses to.
 TEST(Border, InstallationsThatMakeNoSense) {
-  EXPECT_FALSE(parse<session::Installation>(""));
-  EXPECT_FALSE(parse<session::TreeInstallation>(""));
-  expect_refused<session::Installation>(installation(),
+  EXPECT_FALSE(parse<jobs::AtpInstallation>(""));
+  EXPECT_FALSE(parse<jobs::TreeInstallation>(""));
+  expect_refused<jobs::AtpInstallation>(installation(),
                                         {{"lanes 0", [](auto& m) { m.lanes.clear(); }},
                                          {"lanes has more than 64", [](auto& m) { m.lanes.resize(65); }},
                                          {"not a unicast address", [](auto& m) { m.lanes[0].parent = {}; }},
                                          {"children 0", [](auto& m) { m.lanes[0].children.clear(); }},
                                          {"rank 0 without", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; }},
                                          {"window", [](auto& m) { m.window = 1U << 31; }}});
-  expect_refused<session::TreeInstallation>(
+  expect_refused<jobs::TreeInstallation>(
       ring(), {{"lanes 0", [](auto& m) { m.root.clear(); }},
                {"not the job's", [](auto& m) { m.start.admission.members.clear(); }},
                {"number of ranks 0", [](auto& m) { m.start.endpoints.clear(); }},
@@ -381,7 +381,7 @@ TEST(Border, RepliesThatMakeNoSense) {
                     {"other keys", [](auto& m) { m.keys.up = key_of(1); }}});
   session::JoinRequest without_memory = request();
   without_memory.local_ticket = 0;
-  EXPECT_FALSE(parse_admission(view(encoded(admission())), without_memory, session::netreduce_rules()));
+  EXPECT_FALSE(parse_admission(view(encoded(admission())), without_memory, jobs::netreduce_rules()));
 
   using State = session::HeartbeatReply::State;
   expect_refused<session::HeartbeatReply>({}, {{"state", [](auto& m) { m.state = static_cast<State>(3); }},

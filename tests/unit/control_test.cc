@@ -27,7 +27,7 @@
 #include "control/channel.h"
 #include "control/credentials.h"
 #include "control/server.h"
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 #include "session/installations.h"
 #include "telemetry/flight_file.h"
 #include "telemetry/report.h"
@@ -49,7 +49,7 @@ Endpoint group(std::size_t port) {
 
 session::Admission join(Client& client, const session::JoinRequest& request, milliseconds deadline,
                         const std::stop_token& stop = {}) {
-  const session::ProtocolRules rules = request.protocol == "atp" ? session::atp_rules() : session::switchml_rules();
+  const session::ProtocolRules rules = request.protocol == "atp" ? jobs::atp_rules() : jobs::switchml_rules();
   return client.join(request, rules, deadline, stop);
 }
 
@@ -821,7 +821,7 @@ class Silent final : public Lookup {
 struct Teller {
   explicit Teller(ServerOptions options = {}) {
     options.listen = "127.0.0.1:0";
-    options.registry.protocols = {session::atp_rules()};
+    options.registry.protocols = {jobs::atp_rules()};
     ServerHooks hooks;
     hooks.lanes = [] { return std::vector<Endpoint>(1); };
     hooks.start_job = [](const session::StartJob&) {};
@@ -835,7 +835,7 @@ struct Teller {
     };
     hooks.switches.describe = [](const session::StartJob& start, std::uint32_t a_switch, bool, const SwitchLanes& lanes) {
       const std::vector<Endpoint> own = start.endpoints[0];
-      return session::installation_for(start, a_switch, {}, session::switch_endpoints(lanes), own);
+      return jobs::installation_for(start, a_switch, {}, session::switch_endpoints(lanes), own);
     };
     server = std::make_unique<Server>(std::move(options), std::move(hooks));
   }
@@ -858,7 +858,7 @@ struct Below {
     hooks.lanes = [lane] { return std::vector<Endpoint>{Endpoint{.port = lane}}; };
     hooks.stop_job = [](const session::StopJob&) {};
     hooks.fill_report = [](telemetry::Report&) {};
-    hooks.install = [this](const session::Installation& installation, const Caller&) {
+    hooks.install = [this](const jobs::AtpInstallation& installation, const Caller&) {
       const std::lock_guard lock(mutex);
       told = installation.job_epoch;
       changed.notify_all();

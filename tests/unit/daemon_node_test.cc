@@ -49,7 +49,7 @@ class EchoFormat final : public service::Format {
 };
 
 session::ProtocolRules echo_rules() {
-  session::ProtocolRules rules = session::switchml_rules();
+  session::ProtocolRules rules = jobs::switchml_rules();
   rules.name = "echo";
   return rules;
 }

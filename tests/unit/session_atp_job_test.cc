@@ -1,6 +1,6 @@
 // From where ranks stand to what everybody must know: a job of four ranks, two in rack 0, one in rack 1, one beside the
 // server; rack 0's switch is below switch 2.
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -13,7 +13,7 @@
 
 #include "protocol/atp/sealed_hops.h"
 #include "session/check.h"
-#include "session/parts.h"
+#include "jobs/slot_parts.h"
 #include "support/atp_packets.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"

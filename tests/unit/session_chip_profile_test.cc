@@ -1,6 +1,6 @@
 // What follows from a chip's profile before ranks join.
 
-#include "session/chip_profile.h"
+#include "jobs/chip_profile.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "protocol/switchml/chip_switch.h"
 #include "session/registry.h"
-#include "session/switchml_job.h"
+#include "jobs/switchml_job.h"
 
 namespace netsum::session {
 namespace {

@@ -1,5 +1,5 @@
 // NetReduce's membership: from what ranks say when they join to rings that fit together, beside jobs of another protocol.
-#include "session/netreduce_job.h"
+#include "jobs/netreduce_job.h"
 
 #include <gtest/gtest.h>
 

@@ -177,7 +177,7 @@ struct Relay::Impl {
     }
     forward(from, Kind::join, control::write(rewritten), [this, from, asked = asked.request, own](const Outcome& outcome) {
       if (!outcome.error && !outcome.answer.failure) {
-        const auto admission = control::parse_admission(view(outcome.answer.payload), asked, session::switchml_rules());
+        const auto admission = control::parse_admission(view(outcome.answer.payload), asked, jobs::switchml_rules());
         if (admission) admit(asked, *admission, own);
       }
       answer(from, outcome);

@@ -37,7 +37,7 @@
 #include "calls.h"
 #include "control/border.h"
 #include "control/client.h"
-#include "session/atp_job.h"
+#include "jobs/atp_job.h"
 #include "sim/random.h"
 #include "tests/support/raw_channel.h"
 #include "transport/addresses.h"
@@ -310,7 +310,7 @@ class Tenant {
       const control::Join asked = request(daemon, "h" + std::to_string(random.next()), 0, 1, own);
       const auto answer = call("join", daemon, Kind::join, asked);
       if (!answer || random.chance(0.1)) continue;
-      const auto rules = daemon.is_switch() ? session::switchml_rules() : session::atp_rules();
+      const auto rules = daemon.is_switch() ? jobs::switchml_rules() : jobs::atp_rules();
       const auto admission = control::parse_admission(view(*answer), asked.request, rules);
       if (admission) call("leave", daemon, Kind::leave, control::Life{admission->job_epoch, 0, admission->rank_epoch, {}});
     }
@@ -348,10 +348,10 @@ class Tenant {
           call("heartbeat", daemon, Kind::heartbeat, control::Beat{{random.next(), 0, 0, {}}});
           break;
         case 3:
-          call("install", daemon, Kind::install, session::Installation());
+          call("install", daemon, Kind::install, jobs::AtpInstallation());
           break;
         case 4:
-          call("install_ring", daemon, Kind::install_ring, session::TreeInstallation());
+          call("install_ring", daemon, Kind::install_ring, jobs::TreeInstallation());
           break;
         default:
           noise_to(daemon.options.address, random);
@@ -444,7 +444,7 @@ class Tenant {
     Caller call(daemons_);
     while (!stopping) {
       for (const Daemon& daemon : daemons_) {
-        session::Installation installation;
+        jobs::AtpInstallation installation;
         const std::uint64_t epoch = random.next();
         installation.job = "r" + std::to_string(epoch);
         installation.job_epoch = epoch;
@@ -452,7 +452,7 @@ class Tenant {
         installation.packet_elements = elements;
         installation.next_level = 1;
         installation.window = 64;
-        session::Installation::Lane lane_of_others;
+        jobs::AtpInstallation::Lane lane_of_others;
         lane_of_others.parent = own.local;
         for (std::uint32_t rank = 0; rank < children; ++rank) {
           lane_of_others.children.push_back({stranger.local, false, rank + 1, {rank}, 0});

@@ -5,19 +5,22 @@
 #include <cstdint>
 #include <map>
 #include <string>
+namespace netsum::jobs {
 
-#include "session/protocol_rules.h"
+// A job's own slots of each pool; count 0: it shares all.
+struct SlotPart {
+  std::uint32_t first = 0, count = 0;
+  bool operator==(const SlotPart&) const = default;
+};
 
-namespace netsum::session {
-
-class Parts {
+class SlotParts {
  public:
-  explicit Parts(std::uint32_t pool_slots) : pool_slots_(pool_slots) {}
+  explicit SlotParts(std::uint32_t pool_slots) : pool_slots_(pool_slots) {}
 
   // Empty, or why the job cannot have its part. A job without a part shares all slots, and may collide.
-  [[nodiscard]] std::string take(std::uint64_t job_epoch, const std::string& job, const Part& part) {
+  [[nodiscard]] std::string take(std::uint64_t job_epoch, const std::string& job, const SlotPart& part) {
     if (part.count == 0) return "";
-    const auto slots = [](const Part& p) {
+    const auto slots = [](const SlotPart& p) {
       return std::to_string(p.first) + " to " + std::to_string(std::uint64_t{p.first} + p.count - 1);
     };
     if (std::uint64_t{part.first} + part.count > pool_slots_) {
@@ -40,10 +43,10 @@ class Parts {
  private:
   struct Taken {
     std::string job;
-    Part part;
+    SlotPart part;
   };
   const std::uint32_t pool_slots_;
   std::map<std::uint64_t, Taken> taken_;  // by job epoch
 };
 
-}  // namespace netsum::session
+}  // namespace netsum::jobs

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 #include "session/protocol_rules.h"
 #include "wire/switchml_chip.h"
 
-namespace netsum::session {
+namespace netsum::jobs {
 
 // The rest is the same for all chips: docs/protocol-switchml-chip.md.
 struct ChipProfile {
@@ -21,10 +22,14 @@ struct ChipProfile {
 // Empty, or why there is no such chip.
 [[nodiscard]] std::string check(const ChipProfile& profile);
 
+[[nodiscard]] session::Profile said_profile(const ChipProfile& profile);
+// None: a software switch. Throws Error: internal, there is no such chip.
+[[nodiscard]] std::optional<ChipProfile> chip_in(const std::vector<session::Profile>& profiles);
+
 // Of the protocol's jobs at such a data plane, as a protocol of its own.
-[[nodiscard]] ProtocolRules switchml_chip_rules(const ChipProfile& profile = {});
+[[nodiscard]] session::ProtocolRules switchml_chip_rules(const ChipProfile& profile = {});
 
 // Empty, or why a rank cannot join there. `packet_elements`: 0: any.
 [[nodiscard]] std::string why_not_at_chip(const ChipProfile& profile, std::uint32_t packet_elements, WireFormat wire);
 
-}  // namespace netsum::session
+}  // namespace netsum::jobs

@@ -1,5 +1,7 @@
-// Messages as bytes and back: the wire format of protocol buffers, by protozero, over the fields that messages.h names. A
-// reader skips fields that it does not know without keeping them, and bounds lists and texts before it allocates them.
+// Messages as bytes and back: the wire format of protocol buffers, by protozero. A message is a structure; in its namespace,
+// `fields(archive, message)` names its fields once, for all that walk over them: the writer, the reader, the layout's text
+// and tests. A field has a number, for ever: numbers are never given a second meaning. A reader skips fields that it does
+// not know without keeping them, and bounds lists and texts before it allocates them.
 //
 // Numbers are always written; false, empty texts, empty lists and keys that are none are not.
 #pragma once
@@ -23,13 +25,15 @@
 #include <vector>
 
 #include "base/bitmap.h"
-#include "control/bytes.h"
-#include "control/messages.h"
+#include "base/endpoint.h"
+#include "encoding/bytes.h"
+#include "encoding/parsed.h"
+#include "netsum/types.h"
 #include "seal/packet_key.h"
 
 template <>
-struct protozero::buffer_customization<netsum::control::Bytes> {
-  using Bytes = netsum::control::Bytes;
+struct protozero::buffer_customization<netsum::encoding::Bytes> {
+  using Bytes = netsum::encoding::Bytes;
   static std::size_t size(const Bytes* buffer) noexcept { return buffer->size(); }
   static void append(Bytes* buffer, const char* data, std::size_t count) {
     buffer->insert(buffer->end(), data, data + count);
@@ -44,12 +48,14 @@ struct protozero::buffer_customization<netsum::control::Bytes> {
   static void push_back(Bytes* buffer, char ch) { buffer->push_back(ch); }
 };
 
-namespace netsum::control {
+namespace netsum::encoding {
 
-// Why bytes are no such message. Never leaves border.cc.
+// Why bytes are no such message. Never leaves parsed().
 struct Nonsense {
   std::string what;
 };
+
+inline constexpr std::size_t longest_text_in_list = 255;
 
 // What a list holds: numbers, texts, or messages.
 template <class Value>
@@ -87,6 +93,9 @@ class Writer {
     out_.add_uint64(tag, static_cast<std::uint64_t>(std::clamp<std::int64_t>(value.count(), 0, UINT32_MAX)));
   }
   void text(std::uint32_t tag, const char*, std::string& value, std::size_t) {
+    if (!value.empty()) out_.add_bytes(tag, value.data(), value.size());
+  }
+  void blob(std::uint32_t tag, const char*, Bytes& value, std::size_t) {
     if (!value.empty()) out_.add_bytes(tag, value.data(), value.size());
   }
   void bytes(std::uint32_t tag, const char*, std::array<std::uint8_t, 16>& value) {
@@ -188,6 +197,11 @@ class Reader {
   void text(std::uint32_t tag, const char* name, std::string& value, std::size_t longest) {
     if (takes(tag, protozero::pbf_wire_type::length_delimited, name)) value = text_of(name, longest);
   }
+  void blob(std::uint32_t tag, const char* name, Bytes& value, std::size_t longest) {
+    if (!takes(tag, protozero::pbf_wire_type::length_delimited, name)) return;
+    const protozero::data_view view = view_of(name, longest);
+    value.assign(view.data(), view.data() + view.size());
+  }
   void bytes(std::uint32_t tag, const char* name, std::array<std::uint8_t, 16>& value) {
     if (!takes(tag, protozero::pbf_wire_type::length_delimited, name)) return;
     const protozero::data_view view = in_.get_view();
@@ -227,7 +241,7 @@ class Reader {
     } else {
       check_room(values.size(), most, name);
       if constexpr (is_text<Value>) {
-        values.push_back(text_of(name, session::longest_name));
+        values.push_back(text_of(name, longest_text_in_list));
       } else {
         read(in_.get_view(), values.emplace_back());
       }
@@ -279,11 +293,15 @@ class Reader {
   static void check_room(std::size_t size, std::size_t most, const char* name) {
     if (size >= most) throw Nonsense{std::string(name) + " has more than " + std::to_string(most) + " entries"};
   }
-  [[nodiscard]] std::string text_of(const char* name, std::size_t longest) {
+  [[nodiscard]] protozero::data_view view_of(const char* name, std::size_t longest) {
     const protozero::data_view view = in_.get_view();
     if (view.size() > longest) {
       throw Nonsense{std::string(name) + " is longer than " + std::to_string(longest) + " bytes"};
     }
+    return view;
+  }
+  [[nodiscard]] std::string text_of(const char* name, std::size_t longest) {
+    const protozero::data_view view = view_of(name, longest);
     return {view.data(), view.size()};
   }
 
@@ -315,6 +333,9 @@ class Layout {
   void duration(std::uint32_t tag, const char* name, std::chrono::milliseconds&) { add(tag, name, "number"); }
   void text(std::uint32_t tag, const char* name, std::string&, std::size_t longest) {
     add(tag, name, "text " + std::to_string(longest));
+  }
+  void blob(std::uint32_t tag, const char* name, Bytes&, std::size_t longest) {
+    add(tag, name, "bytes " + std::to_string(longest));
   }
   void bytes(std::uint32_t tag, const char* name, std::array<std::uint8_t, 16>&) { add(tag, name, "16 bytes"); }
   void key(std::uint32_t tag, const char* name, seal::PacketKey&) { add(tag, name, "key"); }
@@ -357,6 +378,13 @@ class Layout {
   std::string text_;
 };
 
+template <class Archive>
+void fields(Archive& a, Endpoint& m) {
+  a.bytes(1, "address", m.address);
+  a.number(2, "port", m.port);
+  a.number(3, "scope", m.scope);
+}
+
 template <class Message>
 [[nodiscard]] Bytes encoded(const Message& message) {
   Bytes bytes;
@@ -365,4 +393,23 @@ template <class Message>
   return bytes;
 }
 
-}  // namespace netsum::control
+// `check(message)` may correct the message, or throw Nonsense.
+template <class Message, class Check>
+[[nodiscard]] Parsed<Message> parsed(std::string_view bytes, const Check& check) {
+  try {
+    Message message{};
+    Reader::read({bytes.data(), bytes.size()}, message);
+    check(message);
+    return message;
+  } catch (Nonsense& nonsense) {
+    return Parsed<Message>::wrong(std::move(nonsense.what));
+  } catch (const protozero::exception&) {
+    return Parsed<Message>::wrong("its bytes are no message of this kind");
+  }
+}
+template <class Message>
+[[nodiscard]] Parsed<Message> parsed(std::string_view bytes) {
+  return parsed<Message>(bytes, [](const Message&) {});
+}
+
+}  // namespace netsum::encoding

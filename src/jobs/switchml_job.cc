@@ -1,13 +1,23 @@
-#include "session/switchml_job.h"
+#include "jobs/switchml_job.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "jobs/chip_profile.h"
+#include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
-#include "session/chip_profile.h"
+#include "seal/sealer.h"
+#include "wire/switchml.h"
 
-namespace netsum::session {
+namespace netsum::jobs {
+
+using session::Admission;
+using session::Placement;
+using session::RankKeys;
+using session::StartJob;
+using session::SwitchEndpoint;
+
 namespace {
 
 switchml::HopKeys keys_of(const std::vector<RankKeys>& keys, std::size_t number, std::size_t lane) {
@@ -52,6 +62,31 @@ switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std:
 }
 
 }  // namespace
+
+session::ProtocolRules switchml_rules() {
+  session::ProtocolRules rules;
+  rules.name = "switchml";
+  rules.version = wire::switchml::version;
+  rules.max_world_size = wire::switchml::max_workers;
+  rules.sealed = true;
+  rules.check_packet = [](std::uint32_t elements) -> std::string {
+    if (wire::switchml::possible_packet(elements)) return "";
+    return "packets of " + std::to_string(elements) + " elements are not possible: a multiple of " +
+           std::to_string(wire::switchml::packet_step) + " up to " + std::to_string(wire::switchml::most_sharing_blocks) +
+           ", or of " + std::to_string(wire::switchml::block_elements) + " up to " +
+           std::to_string(wire::switchml::max_packet_elements);
+  };
+  rules.switches = true;
+  rules.switches_needed = true;
+  rules.check_placement = check_tree;
+  rules.cost = [](const session::Terms& terms) -> session::Cost {
+    const std::size_t members =
+        terms.placement.switches.empty() ? terms.world_size : session::neighbours_of(terms.placement, Placement::at_server);
+    return {session::units_of_packet(terms.packet_elements),
+            switchml::Switch::total_bytes(terms.packet_elements, terms.slots, terms.world_size, members, true)};
+  };
+  return rules;
+}
 
 std::vector<TreeMember> members_at(const Placement& placement, std::uint32_t a_switch) {
   std::vector<TreeMember> members;
@@ -117,10 +152,22 @@ switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane) 
   return config;
 }
 
+TreeInstallation read_switchml(const session::SwitchMessage& message, const session::ProtocolRules& rules) {
+  TreeInstallation installation = read_tree(message, rules);
+  if (switchml_job(installation, 0).members.empty()) throw Error(ErrorCode::refused, "it is a switch without ranks below");
+  return installation;
+}
+
+std::vector<Endpoint> receivers(const TreeInstallation& installation, std::size_t lane) {
+  std::vector<Endpoint> all;
+  const switchml::SwitchJobConfig config = switchml_job(installation, lane);
+  for (const switchml::Member& member : config.members) all.push_back(member.endpoint);
+  all.push_back(*config.tree->parent);
+  return all;
+}
+
 switchml::SwitchJobConfig switchml_job(const TreeInstallation& installation, std::size_t lane) {
-  return tree_job(installation.start, lane, installation.a_switch, [&](std::uint32_t a_switch, std::size_t number) {
-    return a_switch == Placement::at_server ? installation.root[number] : installation.switches[a_switch][number];
-  });
+  return tree_job(installation.start, lane, installation.a_switch, endpoints_of(installation));
 }
 
 std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
@@ -129,10 +176,10 @@ std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
   if (installation.start.protocol == switchml_chip_rules().name) {
     return lanes * switchml::ChipSwitch::total_bytes(admission.packet_elements, admission.slots);
   }
-  const std::size_t members = neighbours_of(admission.placement, installation.a_switch);
+  const std::size_t members = session::neighbours_of(admission.placement, installation.a_switch);
   return lanes * (switchml::Switch::total_bytes(admission.packet_elements, admission.slots, admission.rank_epochs.size(),
                                                 members, false) +
                   (members + 1) * seal::link_bytes(admission.security));
 }
 
-}  // namespace netsum::session
+}  // namespace netsum::jobs

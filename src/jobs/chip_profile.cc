@@ -1,13 +1,30 @@
-#include "session/chip_profile.h"
+#include "jobs/chip_profile.h"
 
 #include <algorithm>
 
+#include "encoding/codec.h"
+#include "jobs/own_layouts.h"
+#include "jobs/own_part.h"
+#include "jobs/tree.h"
+#include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
-#include "session/netreduce_job.h"
-#include "session/registry.h"
 
-namespace netsum::session {
+namespace netsum::jobs {
+
+using session::Placement;
+using session::ProtocolRules;
+
+template <class Archive>
+void fields(Archive& a, ChipProfile& m) {
+  a.number(1, "max_members", m.max_members);
+  a.list(2, "packet_elements", m.packet_elements, 2);
+}
+
+std::string chip_layout() { return encoding::Layout::of<ChipProfile>(); }
+
 namespace {
+
+constexpr const char* chip_name = "switchml-chip";
 
 bool takes(const ChipProfile& profile, std::uint32_t packet_elements) {
   return std::count(profile.packet_elements.begin(), profile.packet_elements.end(), packet_elements) != 0;
@@ -54,9 +71,22 @@ std::string check(const ChipProfile& profile) {
   return "";
 }
 
+session::Profile said_profile(const ChipProfile& profile) {
+  return {chip_name, written(profile)};
+}
+std::optional<ChipProfile> chip_in(const std::vector<session::Profile>& profiles) {
+  const session::OwnPart* const said = session::profile_of(profiles, chip_name);
+  if (said == nullptr) return std::nullopt;
+  auto profile = encoding::parsed<ChipProfile>(*said, [](const ChipProfile& read) {
+    if (std::string error = check(read); !error.empty()) throw encoding::Nonsense{std::move(error)};
+  });
+  if (!profile) throw Error(ErrorCode::internal, "it says of its chip: " + profile.why());
+  return std::move(*profile);
+}
+
 ProtocolRules switchml_chip_rules(const ChipProfile& profile) {
   ProtocolRules rules;
-  rules.name = "switchml-chip";
+  rules.name = chip_name;
   rules.version = wire::chip::format;
   rules.max_world_size = wire::switchml::max_workers;
   rules.watched = true;
@@ -67,13 +97,12 @@ ProtocolRules switchml_chip_rules(const ChipProfile& profile) {
   rules.switches = true;
   rules.switches_needed = true;
   rules.check_placement = [profile](const Placement& placement) {
-    std::string error = netreduce::check(tree_of(placement, placement.switch_of_rank.size()));
+    std::string error = check_tree(placement);
     return error.empty() ? check_members(profile, placement) : error;
   };
-  rules.check_request = check_no_ring;
-  rules.units = units_of_packet;
-  rules.memory_bytes = [](const JoinRequest& request, const Placement&) -> std::uint64_t {
-    return switchml::ChipSwitch::total_bytes(request.packet_elements, request.slots_fixed);
+  rules.cost = [](const session::Terms& terms) -> session::Cost {
+    return {session::units_of_packet(terms.packet_elements),
+            switchml::ChipSwitch::total_bytes(terms.packet_elements, terms.slots)};
   };
   return rules;
 }
@@ -88,4 +117,4 @@ std::string why_not_at_chip(const ChipProfile& profile, std::uint32_t packet_ele
   return "";
 }
 
-}  // namespace netsum::session
+}  // namespace netsum::jobs

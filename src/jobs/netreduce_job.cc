@@ -1,0 +1,413 @@
+#include "jobs/netreduce_job.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "encoding/codec.h"
+#include "jobs/own_layouts.h"
+#include "jobs/own_part.h"
+#include "netsum/error.h"
+#include "session/check.h"
+#include "session/fields.h"
+#include "wire/netreduce.h"
+#include "wire/roce.h"
+
+namespace netsum::netreduce {
+
+template <class Archive>
+void fields(Archive& a, Member& m) {
+  a.bytes(1, "address", m.address);
+  a.number(2, "send_qp", m.send_qp);
+  a.number(3, "send_psn", m.send_psn);
+  a.number(4, "receive_qp", m.receive_qp);
+  a.number(5, "memory_address", m.memory_address);
+  a.number(6, "memory_key", m.memory_key);
+}
+
+}  // namespace netsum::netreduce
+
+namespace netsum::jobs {
+
+using session::Admission;
+using session::HopKeys;
+using session::JobView;
+using session::JoinRequest;
+using session::Placement;
+using session::ProtocolRules;
+using session::StartJob;
+using session::SwitchEndpoint;
+using session::Terms;
+
+template <class Archive>
+void fields(Archive& a, RingAsk& m) {
+  a.number(1, "message_packets", m.message_packets);
+  a.list(2, "members", m.members, session::most_lanes);
+}
+template <class Archive>
+void fields(Archive& a, RingGrant& m) {
+  a.number(1, "message_packets", m.message_packets);
+  a.lists(2, "members", m.members, max_world_size, session::most_lanes);
+}
+
+std::string netreduce_layout() { return encoding::Layout::of<RingAsk>() + encoding::Layout::of<RingGrant>(); }
+
+namespace {
+
+constexpr const char* netreduce_name = "netreduce";
+constexpr std::uint32_t message_bytes = 65536;  // the most, unless asked for
+
+// A path MTU in elements of 4 bytes.
+constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
+  return packet_elements * 4;
+}
+
+std::string impossible_packet(std::uint32_t elements) {
+  return "packets of " + std::to_string(elements) +
+         " elements are not possible: 64, 128, 256, 512 or 1024, which are RoCE's path MTUs of 256 to 4096 bytes";
+}
+
+// Without connections; through a tunnel.
+netreduce::RingConfig ring_of(const Admission& admission, const RingGrant& grant, std::size_t lane) {
+  netreduce::RingConfig ring;
+  ring.incarnation = incarnation_of(admission.job_epoch, lane);
+  ring.ring = static_cast<std::uint32_t>(lane);
+  ring.members = static_cast<std::uint32_t>(grant.members.size());
+  ring.window = admission.slots;
+  ring.message_packets = grant.message_packets;
+  ring.mtu = mtu_of(admission.packet_elements);
+  ring.tunnelled = true;
+  return ring;
+}
+
+HopKeys ring_hop(const HopKeys& keys, std::size_t lane) {
+  if (!keys.up) return {};
+  return {keys.up.derived("netsum ring", lane), keys.down.derived("netsum ring", lane)};
+}
+
+// `ring`: ring_of(), completed. `on_wire`: at bumps in the wire.
+netreduce::TunnelRing carried(const netreduce::RingConfig& ring, const StartJob& start, const RingGrant& grant,
+                              std::size_t lane, std::uint32_t a_switch, const SwitchEndpoint& endpoint, bool on_wire) {
+  std::vector<netreduce::Member> members;
+  for (const auto& lanes : grant.members) members.push_back(lanes[lane]);
+  netreduce::Places places{{}, [&](std::uint32_t other) { return endpoint(other, lane); }};
+  if (!on_wire) places.rank = [&](std::uint32_t rank) { return start.endpoints[rank][lane]; };
+  return netreduce::tunnel_ring(ring, members, tree_of(start.admission.placement, members.size()), a_switch, places);
+}
+
+netreduce::TunnelRing bump_ring(const StartJob& start, std::uint32_t a_switch, const SwitchEndpoint& endpoint,
+                                netreduce::Order order) {
+  const RingGrant grant = ring_grant(start.admission);
+  netreduce::RingConfig ring = ring_of(start.admission, grant, 0);
+  ring.tunnelled = false;
+  ring.order = order;
+  return carried(ring, start, grant, 0, a_switch, endpoint, true);
+}
+
+bool is_member(const netreduce::Member& member) {
+  return member.send_qp <= wire::roce::qp_mask && member.receive_qp <= wire::roce::qp_mask &&
+         member.send_psn <= wire::roce::psn_mask;
+}
+
+// All ranks have as many queue pairs as lanes, and no two connections of a lane look alike on the wire.
+std::string check_members(std::span<const std::vector<netreduce::Member>> members, std::size_t lanes) {
+  for (const auto& of_rank : members) {
+    if (of_rank.size() != lanes) {
+      return std::to_string(of_rank.size()) + " queue pairs of a rank for " + std::to_string(lanes) + " lanes";
+    }
+    if (!std::all_of(of_rank.begin(), of_rank.end(), is_member)) return "a queue pair whose numbers have more than 24 bits";
+  }
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    std::set<netreduce::Connection> connections;
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+      const netreduce::Member &own = members[rank][lane], &next = members[(rank + 1) % members.size()][lane];
+      if (!connections.insert(netreduce::data_connection(own, next)).second ||
+          !connections.insert(netreduce::answer_connection(own, next)).second) {
+        return "a queue pair of rank " + std::to_string(rank) + " on lane " + std::to_string(lane) + " is another's";
+      }
+    }
+  }
+  return "";
+}
+
+// Calls what(lane, connection, rank) with both directions of each rank's connection to its successor.
+template <class What>
+void for_each_connection(const RingGrant& grant, const What& what) {
+  for (std::uint32_t rank = 0; rank < grant.members.size(); ++rank) {
+    const std::vector<netreduce::Member>& own = grant.members[rank];
+    const std::vector<netreduce::Member>& next = grant.members[(rank + 1) % grant.members.size()];
+    for (std::size_t lane = 0; lane < own.size(); ++lane) {
+      what(lane, netreduce::data_connection(own[lane], next[lane]), rank);
+      what(lane, netreduce::answer_connection(own[lane], next[lane]), rank);
+    }
+  }
+}
+
+// Empty, or which of the job's connections looks like another one on the wire.
+std::string clash(const RingGrant& grant, const std::vector<const session::OwnPart*>& others) {
+  std::set<std::pair<std::size_t, netreduce::Connection>> taken;
+  const auto take = [&](std::size_t lane, const netreduce::Connection& connection, std::uint32_t) {
+    return taken.emplace(lane, connection).second;
+  };
+  for (const session::OwnPart* const other : others) for_each_connection(checked_part<RingGrant>(*other), take);
+  std::string error;
+  for_each_connection(grant, [&](std::size_t lane, const netreduce::Connection& connection, std::uint32_t rank) {
+    if (take(lane, connection, rank) || !error.empty()) return;
+    error = "a queue pair between ranks " + std::to_string(rank) + " and " +
+            std::to_string((rank + 1) % grant.members.size()) + " on lane " + std::to_string(lane) + " is another's";
+  });
+  return error;
+}
+
+session::Agreement agree(const session::Gathered& gathered) {
+  RingGrant grant;
+  for (const JoinRequest* const rank : gathered.ranks) {
+    RingAsk ask = checked_part<RingAsk>(rank->own);
+    grant.message_packets = ask.message_packets;  // the same for all
+    grant.members.push_back(std::move(ask.members));
+  }
+  const Messages messages = messages_of(gathered.window, grant.message_packets, gathered.packet_elements);
+  grant.message_packets = messages.packets;
+  session::Agreement agreement;
+  agreement.slots = messages.count;
+  agreement.packets_of_slot = messages.packets;
+  agreement.reason = clash(grant, gathered.others);
+  if (!agreement.reason.empty()) agreement.refusal = session::Refusal::bad_parameters;
+  agreement.own = written(grant);
+  return agreement;
+}
+
+// Its shape, without its members.
+netreduce::RingConfig shape_of(std::uint32_t ranks, std::uint32_t slots, std::uint32_t message_packets,
+                               std::uint32_t packet_elements) {
+  netreduce::RingConfig ring;
+  ring.members = ranks;
+  ring.window = std::max(1U, slots);
+  ring.message_packets = message_packets;
+  ring.mtu = mtu_of(packet_elements);
+  ring.tunnelled = true;
+  return ring;
+}
+
+std::string check_ask(const JoinRequest& request) {
+  const auto ask = encoding::parsed<RingAsk>(request.own);
+  if (!ask) return ask.why();
+  if (ask->members.size() != request.endpoints.size()) return "the rank does not name its queue pairs";
+  if (!std::all_of(ask->members.begin(), ask->members.end(), is_member)) {
+    return "a queue pair of rank " + std::to_string(request.rank) + " whose numbers have more than 24 bits";
+  }
+  const std::uint32_t packets = ask->message_packets != 0 ? ask->message_packets : longest_message(request.packet_elements);
+  return netreduce::check(shape_of(request.world_size, request.slots_fixed, packets, request.packet_elements));
+}
+
+std::string check_grant(const Admission& admission, const JoinRequest& asked) {
+  const auto grant = encoding::parsed<RingGrant>(admission.own);
+  if (!grant) return grant.why();
+  const RingAsk ask = checked_part<RingAsk>(asked.own);
+  if (ask.message_packets != 0 && grant->message_packets != ask.message_packets) {
+    return "messages of " + std::to_string(grant->message_packets) + " packets in place of " +
+           std::to_string(ask.message_packets);
+  }
+  if (grant->message_packets == 0) return "messages without packets";
+  if (grant->members.size() != asked.world_size) return "queue pairs of " + std::to_string(grant->members.size()) + " ranks";
+  if (std::string error = check_members(grant->members, ask.members.size()); !error.empty()) return error;
+  if (grant->members[asked.rank] != ask.members) {
+    return "other queue pairs of rank " + std::to_string(asked.rank) + " than its own";
+  }
+  return "";
+}
+
+}  // namespace
+
+session::OwnPart own_part(const RingAsk& ask) {
+  return written(ask);
+}
+session::OwnPart own_part(const RingGrant& grant) {
+  return written(grant);
+}
+RingGrant ring_grant(const Admission& admission) {
+  return checked_part<RingGrant>(admission.own);
+}
+
+ProtocolRules netreduce_rules() {
+  ProtocolRules rules;
+  rules.name = netreduce_name;
+  rules.version = wire::netreduce::version;
+  rules.max_world_size = wire::netreduce::max_workers;
+  rules.check_packet = [](std::uint32_t elements) -> std::string {
+    if (elements <= wire::roce::max_tunnel_mtu / 4 && wire::roce::is_tunnel_mtu(mtu_of(elements))) return "";
+    return impossible_packet(elements) + ", or a multiple of 1024 up to " + std::to_string(wire::roce::max_tunnel_mtu / 4);
+  };
+  rules.switches = true;
+  rules.switches_needed = true;
+  rules.sealed = true;
+  rules.watched = true;
+  rules.check_placement = check_tree;
+  rules.cost = [](const Terms& terms) -> session::Cost {
+    const std::uint32_t message_packets = checked_part<RingGrant>(terms.own).message_packets;
+    // One member per rank's connection, and one per switch, any of which may be next to the aggregator.
+    const auto members = terms.world_size + static_cast<std::uint32_t>(terms.placement.switches.size());
+    return {session::units_of_packet(terms.packet_elements) * message_packets * terms.world_size,
+            netreduce::Accelerator::memory_bytes(shape_of(members, terms.slots, message_packets, terms.packet_elements))};
+  };
+  ProtocolRules::Own& own = rules.own.emplace();
+  own.check_request = check_ask;
+  own.compare = [](const JoinRequest& first, const JoinRequest& second) -> std::optional<session::Difference> {
+    const std::uint32_t theirs = checked_part<RingAsk>(first.own).message_packets;
+    const std::uint32_t ours = checked_part<RingAsk>(second.own).message_packets;
+    if (theirs == ours) return std::nullopt;
+    return session::Difference{"packets per message", theirs, ours};
+  };
+  own.agree = agree;
+  own.check_terms = [](const Terms& terms) {
+    return netreduce::check(shape_of(terms.world_size, terms.slots, checked_part<RingGrant>(terms.own).message_packets,
+                                     terms.packet_elements));
+  };
+  own.check_admission = check_grant;
+  return rules;
+}
+
+std::uint32_t longest_message(std::uint32_t packet_elements) {
+  return std::max(1U, message_bytes / mtu_of(packet_elements));
+}
+
+Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements) {
+  // A message's result is taken, and its place in the window free, when all of it is there: a quarter of the window.
+  constexpr std::uint32_t parts = 4;
+  Messages messages;
+  messages.packets = asked;
+  if (asked == 0) {
+    const std::uint32_t longest = longest_message(packet_elements);
+    messages.packets = packets == 0 ? longest : std::clamp((packets + parts - 1) / parts, 1U, longest);
+  }
+  messages.count = std::bit_ceil(std::max(parts, (packets + messages.packets - 1) / messages.packets));
+  return messages;
+}
+
+std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+                                             const SwitchEndpoint& endpoint) {
+  std::vector<seal::Neighbour> neighbours;
+  if (start.keys.empty()) return neighbours;
+  const netreduce::Tree tree = tree_of(start.admission.placement, start.endpoints.size());
+  for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
+    if (tree.switch_of_rank[rank] != a_switch) continue;
+    const HopKeys keys = ring_hop(start.keys[rank], lane);
+    neighbours.push_back({start.endpoints[rank][lane], keys.down, keys.up});
+  }
+  const std::vector<std::uint32_t>& parents = start.admission.placement.parent_of_switch;
+  for (std::uint32_t i = 0; i < parents.size(); ++i) {
+    const HopKeys keys = ring_hop(start.switch_keys[i], lane);
+    if (parents[i] == a_switch) neighbours.push_back({endpoint(i, lane), keys.down, keys.up});
+    if (i == a_switch) neighbours.push_back({endpoint(parents[i], lane), keys.up, keys.down});
+  }
+  return neighbours;
+}
+
+std::vector<seal::Neighbour> ring_neighbours(const TreeInstallation& installation, std::size_t lane) {
+  return ring_neighbours(installation.start, lane, installation.a_switch, endpoints_of(installation));
+}
+
+netreduce::LaneKeys ring_keys(const Admission& admission, std::size_t lane) {
+  const HopKeys keys = ring_hop(admission.keys, lane);
+  return {admission.security, keys.up, keys.down};
+}
+
+std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane) {
+  return job_epoch + lane * 0x9e3779b97f4a7c15U;
+}
+
+netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+                                  const SwitchEndpoint& endpoint, netreduce::Order order) {
+  const RingGrant grant = ring_grant(start.admission);
+  netreduce::RingConfig ring = ring_of(start.admission, grant, lane);
+  ring.order = order;
+  ring.selective = true;  // all ranks have netsum's endpoint
+  return carried(ring, start, grant, lane, a_switch, endpoint, false);
+}
+
+netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netreduce::Order order) {
+  return tunnel_ring(
+      start, lane, netreduce::at_root, [](std::uint32_t, std::size_t) { return Endpoint{}; }, order);
+}
+
+TreeInstallation read_ring(const session::SwitchMessage& message, const ProtocolRules& rules) {
+  TreeInstallation installation = read_tree(message, rules);
+  const auto grant = encoding::parsed<RingGrant>(
+      installation.start.admission.own, [&](const RingGrant& read) {
+        const std::size_t ranks = installation.start.endpoints.size();
+        std::string error = read.members.size() == ranks
+                                ? check_members(read.members, installation.root.size())
+                                : "queue pairs of " + std::to_string(read.members.size()) + " ranks";
+        if (!error.empty()) throw encoding::Nonsense{std::move(error)};
+      });
+  // The check of the first lane covers all of them.
+  const std::string why = grant ? netreduce::check(tunnel_ring(installation, 0).ring) : grant.why();
+  if (!why.empty()) throw Error(ErrorCode::refused, "it is told of the job in a message without sense: " + why);
+  return installation;
+}
+
+netreduce::TunnelRing tunnel_ring(const TreeInstallation& installation, std::size_t lane, netreduce::Order order) {
+  return tunnel_ring(installation.start, lane, installation.a_switch, endpoints_of(installation), order);
+}
+
+std::uint64_t memory_bytes(const TreeInstallation& installation) {
+  std::uint64_t bytes = 0;
+  for (std::size_t lane = 0; lane < installation.root.size(); ++lane) {
+    bytes += netreduce::Accelerator::memory_bytes(tunnel_ring(installation, lane).ring) +
+             ring_neighbours(installation, lane).size() * seal::link_bytes(installation.start.admission.security);
+  }
+  return bytes;
+}
+
+ProtocolRules bump_rules(bool racks) {
+  ProtocolRules rules = netreduce_rules();
+  rules.switches = rules.switches_needed = racks;
+  rules.sealed = false;  // a device's packets are as they are
+  rules.check_packet = [](std::uint32_t elements) {
+    const bool possible = elements <= wire::roce::max_mtu / 4 && wire::roce::is_path_mtu(mtu_of(elements));
+    return possible ? "" : impossible_packet(elements);
+  };
+  return rules;
+}
+
+netreduce::TunnelRing bump_ring(const StartJob& start, const SwitchEndpoint& endpoint, netreduce::Order order) {
+  return bump_ring(start, netreduce::at_root, endpoint, order);
+}
+
+netreduce::TunnelRing bump_ring(const TreeInstallation& installation, netreduce::Order order) {
+  return bump_ring(installation.start, installation.a_switch, endpoints_of(installation), order);
+}
+
+JobView view_of(const netreduce::Accelerator& accelerator, std::uint64_t job_epoch, std::size_t lane) {
+  const std::uint64_t incarnation = incarnation_of(job_epoch, lane);
+  JobView view;
+  if (const auto mismatch = accelerator.mismatch(incarnation)) {
+    view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
+                    " issued different calls as message " + std::to_string(mismatch->message) + " of ring " +
+                    std::to_string(lane);
+  }
+  if (const auto stall = accelerator.stall(incarnation)) view.missing = stall->missing;
+  return view;
+}
+
+netreduce::RoceHostConfig host_config(const Admission& admission, const RingGrant& grant, std::uint32_t rank,
+                                      std::size_t lane) {
+  const std::size_t ranks = grant.members.size();
+  netreduce::RoceHostConfig config;
+  config.worker.incarnation = incarnation_of(admission.job_epoch, lane);
+  config.worker.ring = static_cast<std::uint32_t>(lane);
+  config.worker.rank = rank;
+  config.worker.world_size = static_cast<std::uint32_t>(ranks);
+  config.worker.window = admission.slots;
+  config.worker.message_packets = grant.message_packets;
+  config.worker.mtu = mtu_of(admission.packet_elements);
+  config.selective = true;
+  config.self = grant.members[rank][lane];
+  config.successor = grant.members[successor_of(rank, config.worker.world_size)][lane];
+  config.predecessor = grant.members[predecessor_of(rank, config.worker.world_size)][lane];
+  return config;
+}
+
+}  // namespace netsum::jobs

@@ -1,0 +1,27 @@
+// A protocol's own parts of messages (session::OwnPart), as structures: written by its code at one end, and read by that at
+// the other. Each has its fields beside it (encoding/codec.h).
+#pragma once
+
+#include <string_view>
+
+#include "encoding/codec.h"
+#include "netsum/error.h"
+#include "session/membership.h"
+
+namespace netsum::jobs {
+
+template <class Part>
+[[nodiscard]] session::OwnPart written(const Part& part) {
+  const encoding::Bytes bytes = encoding::encoded(part);
+  return {bytes.data(), bytes.size()};
+}
+
+// Of what has passed its check. Throws Error: internal.
+template <class Part>
+[[nodiscard]] Part checked_part(std::string_view own) {
+  auto part = encoding::parsed<Part>(own);
+  if (!part) throw Error(ErrorCode::internal, "a part of a job that was checked cannot be read: " + part.why());
+  return std::move(*part);
+}
+
+}  // namespace netsum::jobs
