@@ -86,7 +86,7 @@ std::string choose_part(const session::Gathered& gathered, const AtpParts& parts
          " parts: start it with more --pool-slots, or the server with fewer --parts";
 }
 
-session::Agreement agree(const session::Gathered& gathered, const AtpSettingsOf& settings_of, const AtpParts& parts) {
+session::Agreement agree_on_pool(const session::Gathered& gathered, const AtpSettingsOf& settings_of, const AtpParts& parts) {
   const AtpSettings settings = settings_of ? settings_of(gathered.ranks.front()->job) : AtpSettings();
   AtpGrant grant;
   grant.indexing = settings.indexing;
@@ -260,7 +260,7 @@ ProtocolRules atp_rules(const AtpSettingsOf& settings, const AtpParts& parts) {
   own.check_request = [](const session::JoinRequest& request) {
     return encoding::parsed<AtpAsk>(request.own).why();
   };
-  own.agree = [settings, parts](const session::Gathered& gathered) { return agree(gathered, settings, parts); };
+  own.agree = [settings, parts](const session::Gathered& gathered) { return agree_on_pool(gathered, settings, parts); };
   own.check_admission = [](const Admission& admission, const session::JoinRequest&) -> std::string {
     const auto grant = encoding::parsed<AtpGrant>(admission.own);
     if (!grant) return grant.why();

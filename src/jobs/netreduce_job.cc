@@ -161,7 +161,7 @@ std::string clash(const RingGrant& grant, const std::vector<const session::OwnPa
   return error;
 }
 
-session::Agreement agree(const session::Gathered& gathered) {
+session::Agreement agree_on_ring(const session::Gathered& gathered) {
   RingGrant grant;
   for (const JoinRequest* const rank : gathered.ranks) {
     RingAsk ask = checked_part<RingAsk>(rank->own);
@@ -260,7 +260,7 @@ ProtocolRules netreduce_rules() {
     if (theirs == ours) return std::nullopt;
     return session::Difference{"packets per message", theirs, ours};
   };
-  own.agree = agree;
+  own.agree = agree_on_ring;
   own.check_terms = [](const Terms& terms) {
     return netreduce::check(shape_of(terms.world_size, terms.slots, checked_part<RingGrant>(terms.own).message_packets,
                                      terms.packet_elements));

@@ -111,10 +111,14 @@ session::StartJob for_switch(const session::StartJob& start, std::uint32_t a_swi
   return told;
 }
 
+session::SwitchMessage message_of(const TreeInstallation& installation) {
+  const session::StartJob& start = installation.start;
+  return {start.protocol, start.job, start.admission.job_epoch, installation.again, encoding::encoded(installation)};
+}
+
 session::SwitchMessage tree_message(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                     const session::SwitchLanes& switches, std::span<const Endpoint> root) {
-  const TreeInstallation installation{for_switch(start, a_switch), a_switch, again, switches, {root.begin(), root.end()}};
-  return {start.protocol, start.job, start.admission.job_epoch, again, encoding::encoded(installation)};
+  return message_of({for_switch(start, a_switch), a_switch, again, switches, {root.begin(), root.end()}});
 }
 
 TreeInstallation read_tree(const session::SwitchMessage& message, const session::ProtocolRules& rules) {

@@ -31,6 +31,7 @@ struct TreeInstallation {
 
 // What the switch is told of the job: no keys but those of the results, of the ranks and switches next to it, and its own.
 [[nodiscard]] session::StartJob for_switch(const session::StartJob& start, std::uint32_t a_switch);
+[[nodiscard]] session::SwitchMessage message_of(const TreeInstallation& installation);
 // For a switch of the placement, whose own lanes are known; `root`: the aggregator's lanes.
 [[nodiscard]] session::SwitchMessage tree_message(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                   const session::SwitchLanes& switches, std::span<const Endpoint> root);

@@ -51,7 +51,8 @@ class BumpDaemonTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  [[nodiscard]] static session::JoinRequest request(const std::string& job, std::uint32_t rank, std::uint32_t receive_qp) {
+  [[nodiscard]] static session::JoinRequest request(const std::string& job, std::uint32_t rank, std::uint32_t receive_qp,
+                                                    std::uint8_t host = 1) {
     session::JoinRequest r;
     r.protocol_version = wire::netreduce::version;
     r.protocol = "netreduce";
@@ -60,12 +61,11 @@ class BumpDaemonTest : public ::testing::Test {
     r.world_size = 2;
     r.packet_elements = 256;
     r.slots_fixed = 4;
-    r.message_packets = 16;
     netreduce::Member member;
-    member.address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};  // of both: two NICs would have two
+    member.address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, host};  // of both: two NICs would have two
     member.send_qp = receive_qp + 100;
     member.receive_qp = receive_qp;
-    r.members.push_back(member);
+    r.own = jobs::own_part(jobs::RingAsk{16, {member}});
     r.endpoints.push_back({member.address, 4791, 0});
     return r;
   }
@@ -79,7 +79,7 @@ class BumpDaemonTest : public ::testing::Test {
           control::Client client(control::ClientOptions{daemon_->address(), "", ""});
           const session::Admission admission =
               client.join(each, jobs::netreduce_rules(), std::chrono::seconds(20), std::stop_token());
-          EXPECT_EQ(2U, admission.members.size());
+          EXPECT_EQ(2U, jobs::ring_grant(admission).members.size());
           client.leave({admission.job_epoch, each.rank, admission.rank_epoch}, std::chrono::seconds(5));
           return std::string("joined");
         } catch (const Error& error) {
@@ -133,7 +133,7 @@ class Card {
   Card& operator=(const Card&) = delete;
 
   void start(const session::Admission& admission) {
-    netreduce::RoceHostConfig config = jobs::host_config(admission, rank_, 0);
+    netreduce::RoceHostConfig config = jobs::host_config(admission, jobs::ring_grant(admission), rank_, 0);
     config.selective = false;
     config.accelerator.port = 1;
     self_ = config.accelerator;
@@ -227,10 +227,8 @@ class BumpsOfTwoRacks : public BumpDaemonTest {
     std::vector<std::future<session::Admission>> joins;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       joins.push_back(std::async(std::launch::async, [this, rank] {
-        session::JoinRequest r = request("a", rank, 0x1000 + rank);
+        session::JoinRequest r = request("a", rank, 0x1000 + rank, static_cast<std::uint8_t>(rank + 1));
         r.world_size = ranks;
-        r.members.front().address[15] = static_cast<std::uint8_t>(rank + 1);
-        r.endpoints.front().address = r.members.front().address;
         r.switch_address = racks_[rank / 2].listen;
         control::Client client(control::ClientOptions{daemon_->address(), "", ""});
         return client.join(r, jobs::netreduce_rules(), std::chrono::seconds(20), std::stop_token());

@@ -18,7 +18,9 @@
 #include "e2e/rank_threads.h"
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
+#include "jobs/atp_job.h"
 #include "jobs/netreduce_job.h"
+#include "jobs/switchml_job.h"
 #include "support/raw_channel.h"
 #include "transport/udp.h"
 #include "wire/switchml.h"
@@ -678,10 +680,10 @@ class Installing : public ::testing::Test {
 
   // What the switch says against an installation; nothing: it is done.
   std::string install(const jobs::AtpInstallation& installation) {
-    return RawChannel::why(channel_.call(control::Kind::install, installation));
+    return RawChannel::why(channel_.call(control::Kind::install, jobs::message_of(installation)));
   }
   std::string install(const jobs::TreeInstallation& installation) {
-    return RawChannel::why(channel_.call(control::Kind::install_ring, installation));
+    return RawChannel::why(channel_.call(control::Kind::install, jobs::message_of(installation)));
   }
   template <class Installation>
   void expect_refused(const Installation& installation, const std::vector<std::string>& words) {
@@ -698,18 +700,21 @@ class Installing : public ::testing::Test {
     session::Admission& admission = ring.start.admission;
     admission.job_epoch = epoch;
     admission.packet_elements = 64;
-    admission.slots = admission.message_packets = 1;
+    admission.slots = 1;
+    admission.rank_epochs = {1, 2};
+    jobs::RingGrant grant{1, {}};
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
-      admission.members.emplace_back();
+      grant.members.emplace_back();
       ring.start.endpoints.emplace_back();
       ring.start.switch_cookies.emplace_back();
       for (std::size_t lane = 0; lane < own_.size(); ++lane) {
         const std::uint32_t qp = first_qps[lane] + 2 * rank;
-        admission.members.back().push_back({own_[lane].endpoint.address, qp, 0, qp + 1, 0, 0});
+        grant.members.back().push_back({own_[lane].endpoint.address, qp, 0, qp + 1, 0, 0});
         ring.start.endpoints.back().push_back(own_[lane].endpoint);
         ring.start.switch_cookies.back().push_back(own_[lane].cookie);
       }
     }
+    admission.own = jobs::own_part(grant);
     admission.placement.switches = {"leaf"};
     admission.placement.parent_of_switch = {session::Placement::at_server};
     admission.placement.switch_of_rank = {0, 0};
@@ -804,7 +809,7 @@ class LeafRings : public Installing {
 
 // It was charged twice.
 TEST_F(LeafRings, AreChargedOnce) {
-  const std::uint64_t bytes = session::memory_bytes(ring_of(1, {100, 100}));
+  const std::uint64_t bytes = jobs::memory_bytes(ring_of(1, {100, 100}));
   ASSERT_EQ(options().memory_bytes, (most + 1) * bytes - 1);
   for (std::uint32_t number = 1; number <= most; ++number) {
     const jobs::TreeInstallation ring = ring_of(number, {100 * number, 100 * number});

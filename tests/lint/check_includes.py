@@ -18,18 +18,20 @@ ALLOWED = {
     "seal": {"base"},
     "stream": {"base", "wire", "kernels"},
     "protocol": {"base", "wire", "kernels", "seal", "stream"},
-    "session": {"base", "wire", "seal", "stream", "protocol"},
-    "service": {"base", "wire", "seal", "protocol", "session"},
+    "encoding": {"base", "seal"},
+    "session": {"base", "seal", "stream", "protocol", "encoding"},
+    "jobs": {"base", "wire", "seal", "protocol", "session", "encoding"},
+    "service": {"base", "wire", "seal", "protocol", "session", "jobs"},
     "transport": {"base", "wire"},
     "dpdk": {"transport"},  # the plugin that it loads
     "dataplane": {"base", "wire", "protocol", "service", "transport"},  # switches outside of this process
     "telemetry": {"base", "session", "transport"},
-    "control": {"base", "wire", "seal", "stream", "session", "transport", "telemetry"},
+    "control": {"base", "wire", "seal", "stream", "session", "transport", "telemetry", "encoding", "jobs"},
     "runtime": {"base", "wire", "stream", "protocol", "service", "transport"},
-    "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service"},  # beside src/: the same objects, and no runtime, transport or clock
+    "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service", "jobs"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
-    "daemon": {"base", "wire", "protocol", "session", "service", "transport", "dataplane", "telemetry", "control", "runtime"},
-    "collective": {"base", "wire", "kernels", "stream", "protocol", "session", "seal", "transport", "control", "runtime"},
+    "daemon": {"base", "wire", "protocol", "session", "jobs", "service", "transport", "dataplane", "telemetry", "control", "runtime"},
+    "collective": {"base", "wire", "kernels", "stream", "protocol", "session", "jobs", "seal", "transport", "control", "runtime"},
     "parallel": {"base", "kernels", "protocol", "transport", "runtime", "collective"},  # NetReduce §3.4
 }
 
@@ -43,7 +45,7 @@ OF_BINDINGS = {
 }
 
 # State machines without I/O: they run unchanged under a virtual clock, a fuzzer and every transport.
-PURE = {"base", "wire", "kernels", "seal", "stream", "protocol", "session", "service", "sim"}
+PURE = {"base", "wire", "kernels", "seal", "stream", "protocol", "encoding", "session", "jobs", "service", "sim"}
 
 # An allow-list, so that a header nobody thought of is refused: no operating system, thread, clock, iostream or <atomic>.
 # <chrono> is for durations (its clocks are refused below); <cstdio> is for snprintf (check_symbols.py refuses the rest).
@@ -54,7 +56,7 @@ PURE_STANDARD = set(
     vector version""".split()
 )
 OF_C = {"base": {"stdbool.h", "stdint.h"}}  # for headers that are C as well
-PURE_THIRD_PARTY = {"base": {"hwy"}, "kernels": {"hwy"}, "seal": {"highwayhash", "openssl"}}
+PURE_THIRD_PARTY = {"base": {"hwy"}, "kernels": {"hwy"}, "seal": {"highwayhash", "openssl"}, "encoding": {"protozero"}}
 
 # The public API's words that every layer uses; the rest of include/netsum are the façades, of these.
 FACADES = {"collective", "daemon", "parallel"}
@@ -62,7 +64,13 @@ PUBLIC_WORDS = {"netsum/error.h", "netsum/tenant.h", "netsum/types.h"}
 GENERATED = {"version.h"}
 
 # How messages travel is the border's, where one from outside becomes a validated value; and of the digest of their layouts.
-MAY_ENCODE = {"protozero": {"src/control/codec.h"}, "control/codec.h": {"src/control/border.cc", "src/control/fingerprint.cc"}}
+MAY_ENCODE = {
+    "protozero": {"src/encoding/codec.h"},
+    "encoding/codec.h": {"src/control/border.cc", "src/control/fingerprint.cc", "src/jobs/own_part.h", "src/jobs/atp_job.cc",
+                         "src/jobs/chip_profile.cc", "src/jobs/netreduce_job.cc", "src/jobs/tree.cc"},
+}
+# Membership and its messages know no protocol: all that they may include of a folder where protocols are.
+ONLY = {("session", "protocol"): {"protocol/worker_lane.h"}, ("control", "jobs"): {"jobs/layouts.h"}}
 
 PURE_STANDARD_MORE = {"sim": {"ostream", "sstream"}}  # its traces are text, handed out
 
@@ -92,6 +100,8 @@ def complaint(folder, bracket, header):
             return None
         return "only " + ", ".join(sorted(FACADES)) + " include the façades' headers"
     if first in ALLOWED:
+        if first != folder and header not in ONLY.get((folder, first), {header}):
+            return f"{folder}/ knows no protocol, and includes nothing of {first}/ but " + ", ".join(sorted(ONLY[folder, first]))
         if first == folder or first in ALLOWED[folder]:
             return None
         return f"{folder}/ may not include {first}/"
@@ -167,9 +177,11 @@ SAMPLES = [
     ("src/runtime/sideways.cc", '#include "session/registry.h"\n#include "control/client.h"\n', 2),
     ("src/runtime/above.h", '#include "apps/netsum/config.h"\n', 1),
     ("src/control/bare.h", '#include "client.h"\n', 1),
-    ("src/control/codec.h", "#include <protozero/pbf_reader.hpp>\n", 0),
-    ("src/control/border.cc", '#include "control/border.h"\n#include "control/codec.h"\n', 0),
-    ("src/control/client.cc", '#include <protozero/pbf_reader.hpp>\n#include "control/border.h"\n#include "control/codec.h"\n', 2),
+    ("src/encoding/codec.h", "#include <protozero/pbf_reader.hpp>\n", 0),
+    ("src/control/border.cc", '#include "control/border.h"\n#include "encoding/codec.h"\n', 0),
+    ("src/control/client.cc", '#include <protozero/pbf_reader.hpp>\n#include "control/border.h"\n#include "encoding/codec.h"\n', 2),
+    ("src/session/rank.h", '#include "protocol/worker_lane.h"\n#include "protocol/atp/server.h"\n', 1),
+    ("src/control/fingerprint.cc", '#include "jobs/layouts.h"\n#include "jobs/atp_job.h"\n', 1),
     ("src/novelty/file.h", "#include <vector>\n", 1),
     ("bindings/nccl/good.cc", '#include <poll.h>\n#include "bindings/nccl/tcp.h"\n#include "bindings/settings/reach.h"\n#include "netsum/error.h"\n', 0),
     ("bindings/torch/good.cc", '#include <torch/version.h>\n#include "work.h"\n', 0),

@@ -15,6 +15,7 @@
 #include "calls.h"
 #include "control/border.h"
 #include "control/channel_server.h"
+#include "jobs/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/socket.h"
 

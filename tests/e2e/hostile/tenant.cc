@@ -38,6 +38,8 @@
 #include "control/border.h"
 #include "control/client.h"
 #include "jobs/atp_job.h"
+#include "jobs/switchml_job.h"
+#include "jobs/tree.h"
 #include "sim/random.h"
 #include "tests/support/raw_channel.h"
 #include "transport/addresses.h"
@@ -99,7 +101,7 @@ struct Socket {
 struct Daemon {
   control::ClientOptions options;
   control::Hello hello{};
-  [[nodiscard]] bool is_switch() const { return hello.pool_slots != 0; }
+  [[nodiscard]] bool is_switch() const { return hello.is_switch; }
 };
 
 bool note(const std::string& what, const RawChannel::Outcome& outcome) {
@@ -348,10 +350,10 @@ class Tenant {
           call("heartbeat", daemon, Kind::heartbeat, control::Beat{{random.next(), 0, 0, {}}});
           break;
         case 3:
-          call("install", daemon, Kind::install, jobs::AtpInstallation());
+          call("install", daemon, Kind::install, jobs::message_of(jobs::AtpInstallation()));
           break;
         case 4:
-          call("install_ring", daemon, Kind::install_ring, jobs::TreeInstallation());
+          call("install_tree", daemon, Kind::install, jobs::message_of(jobs::TreeInstallation()));
           break;
         default:
           noise_to(daemon.options.address, random);
@@ -428,7 +430,7 @@ class Tenant {
           control::Join join = request(daemon, job, rank, ranks_at_dead_switches, own);
           join.request.switch_address = random.chance(0.3) ? "nowhere" + std::to_string(random.below(1000)) + ".invalid:7170"
                                                            : transport::to_string(dead[random.below(dead.size())]->local);
-          join.request.pool_slots = 4096;
+          join.request.own = jobs::own_part(jobs::AtpAsk{4096});
           join.wait = seconds(5);
           begin_join(calls, "at_dead_switch", daemon, join, seconds(10));
         }
@@ -458,7 +460,7 @@ class Tenant {
           lane_of_others.children.push_back({stranger.local, false, rank + 1, {rank}, 0});
         }
         installation.lanes.assign(daemon.hello.lanes.size(), lane_of_others);
-        call("reflecting_install", daemon, Kind::install, installation);
+        call("reflecting_install", daemon, Kind::install, jobs::message_of(installation));
         Bytes bytes(wire::atp::parameter_header_bytes + elements * 4);
         wire::atp::Common common;
         common.type = wire::atp::Type::parameter;

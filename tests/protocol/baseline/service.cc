@@ -39,11 +39,10 @@ session::ProtocolRules rules() {
     return "packets have 1 to " + std::to_string(max_packet_elements) + " elements, not " + std::to_string(elements);
   };
   rules.check_placement = [](const session::Placement&) { return std::string(); };
-  rules.check_request = session::check_no_ring;
-  rules.units = session::units_of_packet;
-  rules.memory_bytes = [](const session::JoinRequest& request, const session::Placement&) {
-    return std::uint64_t{Server::memory_bytes(request.packet_elements, request.slots_fixed)} +
-           std::uint64_t{2} * request.slots_fixed * sizeof(Server::Job::Chunk);
+  rules.cost = [](const session::Terms& terms) -> session::Cost {
+    return {session::units_of_packet(terms.packet_elements),
+            std::uint64_t{Server::memory_bytes(terms.packet_elements, terms.slots)} +
+                std::uint64_t{2} * terms.slots * sizeof(Server::Job::Chunk)};
   };
   return rules;
 }

@@ -9,17 +9,34 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
+#include <random>
 #include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
 
+#include "jobs/slot_parts.h"
+#include "netsum/error.h"
 #include "protocol/atp/sealed_hops.h"
 #include "session/check.h"
-#include "jobs/slot_parts.h"
+#include "session/registry.h"
 #include "support/atp_packets.h"
 #include "wire/epochs.h"
-#include "wire/switchml.h"
 
-namespace netsum::session {
+namespace netsum::jobs {
 namespace {
+
+using namespace std::chrono_literals;
+using session::Admission;
+using session::JoinRequest;
+using session::Placement;
+using session::ProtocolRules;
+using session::Refusal;
+using session::StartJob;
+using session::SwitchEndpoint;
 
 Endpoint at(std::uint16_t port) {
   return {.address = {0xfd, 1}, .port = port};
@@ -37,7 +54,7 @@ StartJob job() {
   start.admission.placement.switches = {"a:1", "b:1", "c:1"};
   start.admission.placement.parent_of_switch = {2, server, server};
   start.admission.placement.switch_of_rank = {0, 0, 1, server};
-  start.admission.placement.pool_slots = 30;
+  start.admission.own = own_part(AtpGrant{.pool_slots = 30});
   for (std::uint16_t rank = 0; rank < 4; ++rank) {
     start.endpoints.push_back({at(static_cast<std::uint16_t>(1000 + rank)), at(static_cast<std::uint16_t>(2000 + rank))});
   }
@@ -50,7 +67,7 @@ SwitchEndpoint switches() {
 
 const std::array<Endpoint, 2> server_lanes = {at(70), at(71)};
 
-Installation installation(std::uint32_t a_switch) {
+AtpInstallation installation(std::uint32_t a_switch) {
   return installation_for(job(), a_switch, {}, switches(), server_lanes);
 }
 
@@ -99,7 +116,7 @@ TEST(AtpJob, BothEndsOfAHopHaveItsKeys) {
   for (std::size_t lane = 0; lane < 2; ++lane) {
     nodes[server_lanes[lane]] = server_neighbours(start, lane, switches());
     for (std::uint32_t i = 0; i < 3; ++i) {
-      const Installation told = installation_for(start, i, {}, switches(), server_lanes);
+      const AtpInstallation told = installation_for(start, i, {}, switches(), server_lanes);
       EXPECT_EQ("", check(told));
       nodes[switches()(i, lane)] = switch_neighbours(told.lanes[lane]);
     }
@@ -131,7 +148,7 @@ TEST(AtpJob, BothEndsOfAHopHaveItsKeys) {
 }
 
 TEST(AtpJob, AnInstallationHasTheKeysOfItsJobOrNone) {
-  Installation told = installation_for(sealed_job(), 2, {}, switches(), server_lanes);
+  AtpInstallation told = installation_for(sealed_job(), 2, {}, switches(), server_lanes);
   told.lanes[1].children[0].keys = {};
   EXPECT_NE("", check(told)) << "a switch below is on another host";
   told = installation_for(sealed_job(), 2, {}, switches(), server_lanes);
@@ -144,7 +161,7 @@ TEST(AtpJob, AnInstallationHasTheKeysOfItsJobOrNone) {
 }
 
 TEST(AtpJob, ARacksSwitchKnowsItsRanksAndTheSwitchAbove) {
-  const Installation rack = installation(0);
+  const AtpInstallation rack = installation(0);
   EXPECT_EQ("train", rack.job);
   EXPECT_EQ(0U, rack.level);
   EXPECT_EQ(1U, rack.next_level);
@@ -186,7 +203,7 @@ TEST(AtpJob, ASwitchWithoutAnyAboveSendsToTheServer) {
 TEST(AtpJob, ARankKnowsItsPath) {
   Admission admission = job().admission;
   admission.rank_epoch = 102;
-  const auto config = worker_config(admission, 2, {}, at(70), at(10));
+  const auto config = worker_config(admission, 2, at(70), at(10));
   EXPECT_EQ(4U, config.world_size);
   EXPECT_EQ(102U, config.rank_epoch);
   EXPECT_EQ(16U, config.window);
@@ -194,56 +211,70 @@ TEST(AtpJob, ARankKnowsItsPath) {
   EXPECT_EQ(at(70), config.server);
   EXPECT_EQ(at(10), config.first_hop);
   EXPECT_EQ(topology_of(admission.placement).path(2), config.path);
-  admission.placement.pool_slots = 0;  // nobody is at a switch
-  EXPECT_EQ(1U, worker_config(admission, 2, {}, at(70), at(70)).switch_slots);
   EXPECT_EQ(atp::Scaling::fixed, config.scaling);
-  AtpSettings settings;
-  settings.scaling = atp::Scaling::dynamic;
-  EXPECT_EQ(atp::Scaling::dynamic, worker_config(admission, 2, settings, at(70), at(10)).scaling);
+  EXPECT_EQ(atp::Indexing::rehash, config.indexing);
+  admission.own = own_part(AtpGrant{.indexing = atp::Indexing::linear, .scaling = atp::Scaling::dynamic});
+  const auto other = worker_config(admission, 2, at(70), at(70));
+  EXPECT_EQ(1U, other.switch_slots) << "nobody is at a switch";
+  EXPECT_EQ(atp::Scaling::dynamic, other.scaling) << "as the server says";
+  EXPECT_EQ(atp::Indexing::linear, other.indexing);
+}
+
+// Without the words in front, which are the same for all.
+std::string why_refused(const session::SwitchMessage& message) {
+  constexpr std::string_view in_front = "it is told of the job in a message without sense: ";
+  try {
+    static_cast<void>(read_installation(message));
+  } catch (const Error& error) {
+    EXPECT_EQ(ErrorCode::refused, error.code());
+    const std::string words = error.what();
+    EXPECT_TRUE(words.starts_with(in_front)) << words;
+    return words.substr(std::min(words.size(), in_front.size()));
+  }
+  return "";
 }
 
 TEST(AtpJob, InstallationsThatMakeNoSenseAreRefused) {
   for (const std::uint32_t a_switch : {0U, 1U, 2U}) EXPECT_EQ("", check(installation(a_switch)));
-  const std::pair<const char*, std::function<void(Installation&)>> wrong[] = {
-      {"without an epoch", [](Installation& i) { i.job_epoch = 0; }},
-      {"no name", [](Installation& i) { i.job.clear(); }},
-      {"control characters", [](Installation& i) { i.job = "a\nb"; }},
-      {"level", [](Installation& i) { i.level = 4; }},
-      {"level", [](Installation& i) { i.next_level = 4; }},
-      {"level", [](Installation& i) { i.next_level = i.level; }},
-      {"packet length", [](Installation& i) { i.packet_elements = 0; }},
-      {"packet length", [](Installation& i) { i.packet_elements = wire::atp::max_packet_elements + 1; }},
-      {"window", [](Installation& i) { i.window = 0; }},
-      {"window", [](Installation& i) { i.window = 4097; }},
-      {"lanes 0", [](Installation& i) { i.lanes.clear(); }},
-      {"lanes 65", [](Installation& i) { i.lanes.resize(65, i.lanes[0]); }},
-      {"children 0", [](Installation& i) { i.lanes[0].children.clear(); }},
-      {"children 33", [](Installation& i) { i.lanes[1].children.resize(33); }},
-      {"other children", [](Installation& i) { i.lanes[1].children.pop_back(); }},
-      {"other children", [](Installation& i) { ++i.lanes[1].children[0].rank_epoch; }},
-      {"parent", [](Installation& i) { i.lanes[1].parent = {}; }},
+  const std::pair<const char*, std::function<void(AtpInstallation&)>> wrong[] = {
+      {"level", [](AtpInstallation& i) { i.level = 4; }},
+      {"level", [](AtpInstallation& i) { i.next_level = 4; }},
+      {"level", [](AtpInstallation& i) { i.next_level = i.level; }},
+      {"packet length", [](AtpInstallation& i) { i.packet_elements = 0; }},
+      {"packet length", [](AtpInstallation& i) { i.packet_elements = wire::atp::max_packet_elements + 1; }},
+      {"window", [](AtpInstallation& i) { i.window = 0; }},
+      {"window", [](AtpInstallation& i) { i.window = 4097; }},
+      {"lanes 0", [](AtpInstallation& i) { i.lanes.clear(); }},
+      {"lanes 65", [](AtpInstallation& i) { i.lanes.resize(65, i.lanes[0]); }},
+      {"children 0", [](AtpInstallation& i) { i.lanes[0].children.clear(); }},
+      {"children 33", [](AtpInstallation& i) { i.lanes[1].children.resize(33); }},
+      {"other children", [](AtpInstallation& i) { i.lanes[1].children.pop_back(); }},
+      {"other children", [](AtpInstallation& i) { ++i.lanes[1].children[0].rank_epoch; }},
+      {"parent", [](AtpInstallation& i) { i.lanes[1].parent = {}; }},
       {"parent",
-       [](Installation& i) {
+       [](AtpInstallation& i) {
          i.lanes[0].parent.address = {0xff, 2};
        }},
-      {"address of rank 0", [](Installation& i) { i.lanes[0].children[0].endpoint.port = 0; }},
-      {"rank 0 without an epoch", [](Installation& i) { i.lanes[0].children[0].rank_epoch = 0; }},
-      {"without ranks", [](Installation& i) { i.lanes[0].children[0].ranks.clear(); }},
+      {"address of rank 0", [](AtpInstallation& i) { i.lanes[0].children[0].endpoint.port = 0; }},
+      {"rank 0 without an epoch", [](AtpInstallation& i) { i.lanes[0].children[0].rank_epoch = 0; }},
+      {"without ranks", [](AtpInstallation& i) { i.lanes[0].children[0].ranks.clear(); }},
       {"in place of one",
-       [](Installation& i) {
+       [](AtpInstallation& i) {
          i.lanes[0].children[0].ranks = {2, 3};
        }},
-      {"rank 1 below two", [](Installation& i) { i.lanes[0].children[0].ranks = {1}; }},
-      {"rank 1024", [](Installation& i) { i.lanes[0].children[0].ranks = {1024}; }},
+      {"rank 1 below two", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1}; }},
+      {"rank 1024", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1024}; }},
   };
   for (const auto& [words, change] : wrong) {
-    Installation rack = installation(0);
+    AtpInstallation rack = installation(0);
     change(rack);
     EXPECT_NE(std::string::npos, check(rack).find(words)) << words << ": " << check(rack);
+    EXPECT_EQ(check(rack), why_refused(message_of(rack))) << "and so is the message";
   }
-  Installation above = installation(2);
+  AtpInstallation above = installation(2);
   above.lanes[0].children[0].endpoint = {};
   EXPECT_EQ("", check(above)) << "a switch below that was not reached yet";
+  EXPECT_EQ("", why_refused(message_of(above)));
   above.lanes[0].children[0].endpoint.port = 1;
   EXPECT_NE("", check(above));
 }
@@ -259,6 +290,7 @@ JoinRequest asked(const Admission& admission) {
   r.slots_fixed = 16;
   r.endpoints = {at(1001), at(2001)};
   r.switch_address = "a:1";
+  r.own = own_part(AtpAsk{30});
   return r;
 }
 
@@ -275,8 +307,7 @@ TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
       {"packets of 0", [](Admission& a) { a.packet_elements = 0; }},
       {"packets of 63", [](Admission& a) { a.packet_elements = 63; }},
       {"32 slots", [](Admission& a) { a.slots = 32; }},
-      {"messages", [](Admission& a) { a.message_packets = 1; }},
-      {"queue pairs", [](Admission& a) { a.members.resize(4); }},
+      {"no message", [](Admission& a) { a.own = "\xff"; }},
       {"no way to",
        [](Admission& a) {
          a.placement.parent_of_switch = {2, server, 0};
@@ -289,9 +320,10 @@ TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
       {"placement of", [](Admission& a) { a.placement.switch_of_rank.push_back(server); }},
       {"not its own", [](Admission& a) { a.placement.switch_of_rank[1] = 1; }},
       {"address of a switch", [](Admission& a) { a.placement.switches[1] = "\x1b[2J"; }},
-      {"choose slots", [](Admission& a) { a.placement.indexing = 3; }},
-      {"scale", [](Admission& a) { a.placement.scaling = 2; }},
-      {"part 2 of 2", [](Admission& a) { a.placement.part = a.placement.parts = 2; }},
+      {"indexing", [](Admission& a) { a.own = own_part(AtpGrant{.indexing = static_cast<atp::Indexing>(3)}); }},
+      {"scaling", [](Admission& a) { a.own = own_part(AtpGrant{.scaling = static_cast<atp::Scaling>(2)}); }},
+      {"part 2 of 2", [](Admission& a) { a.own = own_part(AtpGrant{.part = 2, .parts = 2}); }},
+      {"part 1 of 0", [](Admission& a) { a.own = own_part(AtpGrant{.part = 1}); }},
       {"operation", [](Admission& a) { a.resumption.first = UINT64_MAX; }},
       {"operation 9",
        [](Admission& a) {
@@ -341,7 +373,7 @@ TEST(AtpJob, RulesOfMembership) {
 }
 
 TEST(AtpJob, ASwitchGivesNoSlotToTwoJobs) {
-  Parts parts(100);
+  SlotParts parts(100);
   EXPECT_EQ("", parts.take(1, "one", {0, 50}));
   EXPECT_EQ("", parts.take(1, "one", {0, 50})) << "it is told again and again";
   EXPECT_EQ("", parts.take(2, "two", {50, 50}));
@@ -356,13 +388,190 @@ TEST(AtpJob, ASwitchGivesNoSlotToTwoJobs) {
 
 TEST(AtpJob, WhatASwitchIsToldHasThePartThatRanksUse) {
   StartJob start = job();
-  start.admission.placement.parts = 3;
-  start.admission.placement.part = 2;
-  EXPECT_EQ((Part{20, 10}), installation_for(start, 0, {}, switches(), server_lanes).part);
-  const auto worker = worker_config(start.admission, 0, {}, at(70), at(0));
+  start.admission.own = own_part(AtpGrant{.pool_slots = 30, .part = 2, .parts = 3});
+  EXPECT_EQ((SlotPart{20, 10}), installation_for(start, 0, {}, switches(), server_lanes).part);
+  EXPECT_EQ(atp::Indexing::partition, server_job(start, 0, {}, switches()).indexing);
+  const auto worker = worker_config(start.admission, 0, at(70), at(0));
+  EXPECT_EQ(atp::Indexing::partition, worker.indexing);
   EXPECT_EQ(20U, worker.partition_first);
   EXPECT_EQ(10U, worker.partition_count);
 }
+
+// ---- what is ATP's own
+
+TEST(AtpOwn, APoolIsWhatASwitchSays) {
+  const session::Profile said = pool_profile({400, 62});
+  EXPECT_EQ(atp_rules().name, said.protocol);
+  const auto pool = pool_in({{"another", said.own}, said});
+  ASSERT_TRUE(pool);
+  EXPECT_EQ(400U, pool->slots);
+  EXPECT_EQ(62U, pool->elements);
+  EXPECT_FALSE(pool_in({}));
+  EXPECT_FALSE(pool_in({{"another", said.own}}));
+  EXPECT_FALSE(pool_in({{said.protocol, "\xff"}}));
+  EXPECT_FALSE(pool_in({pool_profile({0, 62})}));
+  EXPECT_FALSE(pool_in({pool_profile({400, 0})}));
+  EXPECT_FALSE(pool_in({pool_profile({400, wire::atp::max_packet_elements + 1})}));
+}
+
+TEST(AtpOwn, ARequestThatIsNoneIsRefused) {
+  JoinRequest request = asked(job().admission);
+  EXPECT_EQ("", check_request(atp_rules(), request));
+  request.own = "\xff";
+  EXPECT_NE("", check_request(atp_rules(), request));
+}
+
+TEST(AtpOwn, ASwitchReadsWhatTheServerWrites) {
+  StartJob start = sealed_job();
+  start.switch_cookies = {{5, 6}, {7, 8}, {}, {}};
+  start.admission.own = own_part(AtpGrant{.pool_slots = 30, .part = 2, .parts = 3});
+  AtpSettings settings;
+  settings.overflow = atp::Overflow::saturating;
+  const AtpInstallation told = installation_for(start, 0, settings, switches(), server_lanes, true);
+  const session::SwitchMessage message = message_of(told);
+  EXPECT_EQ(atp_rules().name, message.protocol);
+  const AtpInstallation read = read_installation(message);
+  EXPECT_EQ("train", read.job);
+  EXPECT_EQ(7U, read.job_epoch);
+  EXPECT_TRUE(read.again);
+  EXPECT_EQ(message.own, message_of(read).own);
+  EXPECT_EQ(told.folded_epochs, read.folded_epochs);
+  EXPECT_EQ(std::tuple(62U, 16U, 0U, 1U), std::tuple(read.packet_elements, read.window, read.level, read.next_level));
+  EXPECT_TRUE(read.saturating);
+  EXPECT_EQ((SlotPart{20, 10}), read.part);
+  EXPECT_EQ(PacketSecurity::tag, read.security);
+  ASSERT_EQ(2U, read.lanes.size());
+  for (std::size_t lane = 0; lane < 2; ++lane) {
+    const AtpInstallation::Lane &ours = told.lanes[lane], &theirs = read.lanes[lane];
+    EXPECT_EQ(std::pair(ours.parent, ours.own), std::pair(theirs.parent, theirs.own));
+    EXPECT_TRUE(ours.keys.up == theirs.keys.up && ours.keys.down == theirs.keys.down);
+    ASSERT_EQ(2U, theirs.children.size());
+    EXPECT_EQ(7U + lane, theirs.children[1].cookie);
+    EXPECT_TRUE(ours.children[1].keys.down == theirs.children[1].keys.down);
+  }
+  session::SwitchMessage spoiled = message;
+  spoiled.own.pop_back();
+  EXPECT_NE("", why_refused(spoiled));
+  spoiled.own.clear();
+  EXPECT_NE("", why_refused(spoiled));
+}
+
+// ---- admission at a server
+
+class AtpRegistry : public ::testing::Test {
+ protected:
+  AtpRegistry() { begin(atp_rules()); }
+  void begin(ProtocolRules rules) {
+    session::RegistryConfig config;
+    config.protocols = {std::move(rules)};
+    config.switch_parents = {{"rack", "hall"}};
+    config.random = [engine = std::mt19937_64(7)]() mutable { return engine(); };
+    registry.emplace(std::move(config));
+  }
+  static JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::string& a_switch,
+                             std::uint32_t pool_slots, const std::string& job = "train") {
+    JoinRequest r;
+    r.protocol_version = atp_rules().version;
+    r.protocol = "atp";
+    r.job = job;
+    r.rank = rank;
+    r.world_size = world_size;
+    r.packet_elements = 62;
+    r.slots_measured = 16;
+    r.endpoints = {at(static_cast<std::uint16_t>(1000 + rank))};
+    r.switch_address = a_switch;
+    r.own = own_part(AtpAsk{pool_slots});
+    return r;
+  }
+  // What the last of them to join is told.
+  session::JoinOutcome join(const std::vector<JoinRequest>& requests) {
+    std::uint64_t last = 0;
+    for (const JoinRequest& each : requests) last = registry->join(each, Time{1s});
+    return registry->join_outcome(last).value_or(session::JoinOutcome{Refusal::none, "no outcome", {}});
+  }
+  std::optional<session::Registry> registry;
+};
+
+TEST_F(AtpRegistry, PartsAreThoseOfThisServerAndOfTheSmallestPool) {
+  begin(atp_rules({}, {.count = 4, .first = 2}));
+  registry->on_greeted("hall", {pool_profile({100, 62})});
+  registry->on_greeted("rack", {pool_profile({1, 62})});  // of which its ranks speak
+  const auto alone = [&](const std::string& job, std::uint32_t pool_slots) {
+    return join({request(0, 1, "rack", pool_slots, job)});
+  };
+  const auto first = alone("first", 400);
+  ASSERT_TRUE(first.admission) << first.reason;
+  EXPECT_EQ(100U, atp_grant(*first.admission).pool_slots) << "as two jobs would share the hall's otherwise";
+  EXPECT_EQ((SlotPart{50, 25}), slot_part_of(atp_grant(*first.admission)));
+  const auto few = alone("few", 3);
+  EXPECT_EQ(Refusal::no_slots, few.refusal);
+  EXPECT_EQ(0U, few.reason.find("job 'few': 3 slots of a switch make no 4 parts")) << few.reason;
+  const auto second = alone("second", 400);
+  ASSERT_TRUE(second.admission) << second.reason;
+  EXPECT_EQ((SlotPart{75, 25}), slot_part_of(atp_grant(*second.admission)));
+  EXPECT_EQ(0U, alone("third", 400).reason.find("job 'third': all 2 parts of the switches' slots are other jobs'"));
+  registry->leave(first.admission->job_epoch, 0, first.admission->rank_epoch, {}, Time{1s});
+  const auto third = alone("third", 400);
+  ASSERT_TRUE(third.admission) << third.reason;
+  EXPECT_EQ((SlotPart{50, 25}), slot_part_of(atp_grant(*third.admission))) << "the first one's is free again";
+}
+
+// Of two servers that share switches.
+TEST_F(AtpRegistry, AServerGivesNoPartsButItsOwn) {
+  begin(atp_rules({}, {.count = 4, .first = 1, .own = 1}));
+  const auto only = join({request(0, 1, "rack", 40, "first")});
+  ASSERT_TRUE(only.admission) << only.reason;
+  EXPECT_EQ((SlotPart{10, 10}), slot_part_of(atp_grant(*only.admission)));
+  EXPECT_NE(std::string::npos, join({request(0, 1, "rack", 40, "second")}).reason.find("all 1 parts"));
+}
+
+TEST_F(AtpRegistry, ThePoolIsThatOfTheSmallestSwitchThatARankIsAt) {
+  const auto outcome =
+      join({request(0, 5, "a", 30), request(1, 5, "b", 20), request(2, 5, "", 7), request(3, 5, "c", 40), request(4, 5, "d", 0)});
+  ASSERT_TRUE(outcome.admission) << outcome.reason;
+  const AtpGrant grant = atp_grant(*outcome.admission);
+  EXPECT_EQ(20U, grant.pool_slots) << "a rank at no switch has no pool, and one that knows none says 0";
+  EXPECT_EQ(SlotPart{}, slot_part_of(grant)) << "jobs share all slots";
+  const auto without = join({request(0, 1, "", 0, "other")});
+  ASSERT_TRUE(without.admission) << without.reason;
+  EXPECT_EQ(0U, atp_grant(*without.admission).pool_slots);
+}
+
+TEST_F(AtpRegistry, WhatTheServerHasSetForAJobIsGranted) {
+  begin(atp_rules([](const std::string& name) -> AtpSettings {
+    if (name == "linear") return {.indexing = atp::Indexing::linear};
+    return {.scaling = atp::Scaling::dynamic};
+  }));
+  const auto granted = [&](const std::string& name) {
+    const auto outcome = join({request(0, 1, "", 0, name)});
+    EXPECT_TRUE(outcome.admission) << outcome.reason;
+    return atp_grant(outcome.admission.value_or(job().admission));
+  };
+  EXPECT_EQ(atp::Indexing::linear, granted("linear").indexing);
+  EXPECT_EQ(atp::Scaling::dynamic, granted("train").scaling);
+  EXPECT_EQ(atp::Indexing::rehash, granted("third").indexing);
+}
+
+TEST_F(AtpRegistry, WordsThatAreNoneAreRefused) {
+  JoinRequest r = request(0, 1, "rack", 30);
+  r.own = "\xff";
+  EXPECT_EQ(Refusal::bad_parameters, join({r}).refusal);
+  EXPECT_TRUE(registry->jobs().empty());
+}
+
+// What a switch above says may be anything; the job begins all the same.
+TEST_F(AtpRegistry, ASwitchThatSaysNothingHasNoPool) {
+  registry->on_greeted("hall", {{"atp", "\xff"}});
+  const auto first = join({request(0, 1, "rack", 30, "first")});
+  ASSERT_TRUE(first.admission) << first.reason;
+  EXPECT_EQ(30U, atp_grant(*first.admission).pool_slots);
+  registry->on_greeted("hall", {pool_profile({0, 0})});
+  const auto second = join({request(0, 1, "rack", 30, "second")});
+  ASSERT_TRUE(second.admission) << second.reason;
+  EXPECT_EQ(30U, atp_grant(*second.admission).pool_slots);
+}
+
+// ---- memory
 
 // A sanitizer's allocator counts nothing here.
 [[nodiscard]] bool heap_is_counted() {
@@ -376,7 +585,7 @@ TEST(AtpJob, AllThatItTakesAtASwitchIsCharged) {
   for (const PacketSecurity security : {PacketSecurity::none, PacketSecurity::tag, PacketSecurity::encrypt}) {
     for (const std::uint32_t many :
          {1U, 1U, wire::atp::max_fan_in}) {  // what the process takes once is taken the first time
-      Installation told;
+      AtpInstallation told;
       told.job_epoch = 7;
       told.packet_elements = 64;
       told.window = 1000;
@@ -384,7 +593,7 @@ TEST(AtpJob, AllThatItTakesAtASwitchIsCharged) {
       told.security = security;
       seal::PacketKey::Bytes bytes{};
       bytes[0] = std::byte{1};
-      Installation::Lane& lane = told.lanes.emplace_back();
+      AtpInstallation::Lane& lane = told.lanes.emplace_back();
       lane.parent = testing::port(99);
       for (std::uint32_t rank = 0; rank < many; ++rank) {
         lane.children.push_back({.endpoint = testing::port(static_cast<std::uint16_t>(10 + rank)), .ranks = {rank}});
@@ -411,4 +620,4 @@ TEST(AtpJob, AllThatItTakesAtASwitchIsCharged) {
 }
 
 }  // namespace
-}  // namespace netsum::session
+}  // namespace netsum::jobs
