@@ -492,7 +492,8 @@ class Tenant {
       for (const Daemon& daemon : daemons_) {
         if (const auto status = call("status", daemon, Kind::status, control::StatusRequest())) {
           const auto reply = control::parse<control::StatusReply>(view(*status));
-          for (const auto& job : Json::parse(reply ? reply->report_json : R"({"jobs": []})").at("jobs")) {
+          const Json report = Json::parse(reply ? reply->report_json : R"({"jobs": []})");
+          for (const auto& job : report.at("jobs")) {
             if (job.at("tenant") == own_name) continue;  // may have a victim's name all the same
             count("others_seen");
             const control::Life life{job.at("job_epoch"), 0, static_cast<std::uint32_t>(random.next()), {}};
