@@ -1,8 +1,10 @@
 #include "protocol/baseline/service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "netsum/error.h"
+#include "protocol/baseline/joining.h"
 
 namespace netsum::baseline {
 namespace {
@@ -27,6 +29,12 @@ ServerJobConfig config_of(const session::StartJob& start, std::size_t lane) {
   return config;
 }
 
+std::string check_patience(const session::OwnPart& own) {
+  const auto patience = encoding::parsed<Patience>(own);
+  if (!patience) return patience.why();
+  return patience->milliseconds == 0 ? "a rank without patience" : "";
+}
+
 }  // namespace
 
 session::ProtocolRules rules() {
@@ -43,6 +51,26 @@ session::ProtocolRules rules() {
     return {session::units_of_packet(terms.packet_elements),
             std::uint64_t{Server::memory_bytes(terms.packet_elements, terms.slots)} +
                 std::uint64_t{2} * terms.slots * sizeof(Server::Job::Chunk)};
+  };
+  session::ProtocolRules::Own& own = rules.own.emplace();
+  own.check_request = [](const session::JoinRequest& request) { return check_patience(request.own); };
+  own.agree = [](const session::Gathered& gathered) {
+    session::Agreement agreement;
+    agreement.slots = gathered.window;
+    Patience shortest = jobs::checked_part<Patience>(gathered.ranks.front()->own);
+    for (const session::JoinRequest* const rank : gathered.ranks) {
+      const Patience asked = jobs::checked_part<Patience>(rank->own);
+      shortest.milliseconds = std::min(shortest.milliseconds, asked.milliseconds);
+    }
+    agreement.own = jobs::written(shortest);
+    return agreement;
+  };
+  own.check_admission = [](const session::Admission& admission, const session::JoinRequest& asked) {
+    std::string error = check_patience(admission.own);
+    if (!error.empty()) return error;
+    const Patience granted = jobs::checked_part<Patience>(admission.own);
+    const bool longer = granted.milliseconds > jobs::checked_part<Patience>(asked.own).milliseconds;
+    return longer ? std::string("a longer patience than was asked for") : error;
   };
   return rules;
 }

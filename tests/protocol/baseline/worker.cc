@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "kernels/kernels.h"
+#include "protocol/baseline/joining.h"
 #include "stream/tensor.h"
 
 namespace netsum::baseline {
 namespace {
 
 constexpr std::size_t most_pending = 1024;
-constexpr Duration held_timeout = std::chrono::seconds(1);  // once the server has said that it waits for others
 
 std::uint64_t chunks_of(const stream::Operation& operation, const WorkerConfig& config) {
   const std::uint64_t all =
@@ -37,6 +37,7 @@ WorkerConfig worker_config(const session::Admission& admission, std::uint32_t ra
   config.lane = lane;
   config.lanes = lanes;
   config.server = server;
+  config.patience = std::chrono::milliseconds(jobs::checked_part<Patience>(admission.own).milliseconds);
   return config;
 }
 
@@ -166,7 +167,7 @@ void Worker::on_packet(const RxView& view, Time now) {
       if ((packet->missing >> rank & 1) != 0) chunk->missing.insert(rank);
     }
     chunk->told = now;
-    chunk->deadline = now + held_timeout;
+    chunk->deadline = now + config_.patience;
   } else if (packet->elements != chunk->elements) {
     ++counters_.stale;
   } else {

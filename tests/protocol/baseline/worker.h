@@ -25,6 +25,7 @@ struct WorkerConfig {
   std::uint32_t window = 64;          // chunks in flight
   std::uint32_t lane = 0, lanes = 1;  // over all servers; chunk i of an operation is lane i mod lanes'
   Endpoint server;
+  Duration patience = std::chrono::seconds(1);  // once the server has said that it waits for others
 };
 
 [[nodiscard]] WorkerConfig worker_config(const session::Admission& admission, std::uint32_t rank, std::uint32_t lane,
