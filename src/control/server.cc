@@ -21,9 +21,11 @@
 #include "base/waiting.h"
 #include "control/border.h"
 #include "control/certificate.h"
+#include "control/callers.h"
 #include "control/channel_server.h"
 #include "control/clock.h"
-#include "control/credentials.h"
+#include "control/journal.h"
+#include "control/leases.h"
 #include "control/tls.h"
 #include "session/aggregator.h"
 #include "session/installations.h"
@@ -39,9 +41,6 @@ namespace {
 constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at watched jobs
 constexpr Duration longest_join = std::chrono::minutes(30);
 constexpr std::size_t events_shown = 8;                           // of each job, in reports
-constexpr Duration refusals_interval = std::chrono::seconds(10);  // in which no more than these are logged:
-constexpr std::size_t most_refusals = 20;
-constexpr std::size_t most_leases = 1024;
 constexpr std::size_t most_commands = 1024;  // waiting for the control plane's thread
 
 std::string list(const RankSet& set) {
@@ -101,10 +100,6 @@ void with_low_priority(const std::function<void()>& start) {
   if (failure) std::rethrow_exception(failure);
 }
 
-session::Quota quota_of(const Tenant& tenant) {
-  return {tenant.memory_bytes, tenant.jobs, tenant.joins};
-}
-
 }  // namespace
 
 // The connections' thread changes the state below under its lock and never waits; the server's own thread carries out the
@@ -113,7 +108,13 @@ struct Server::Impl {
   using Request = ChannelServer::Request;
   using Connection = ChannelServer::Connection;
 
-  Impl(ServerOptions o, ServerHooks h) : options(std::move(o)), hooks(std::move(h)), aggregator(options.registry) {}
+  Impl(ServerOptions o, ServerHooks h)
+      : options(std::move(o)),
+        hooks(std::move(h)),
+        journal(hooks.log),
+        callers(options.token, options.daemon_token, {}, journal),
+        aggregator(options.registry),
+        leases(aggregator.registry()) {}
 
   // Guards all state below, which every rank of every job needs: never wait while holding it.
   class Lock {
@@ -170,12 +171,12 @@ struct Server::Impl {
   // and the job runs on.
   template <class Message, class What>
   std::optional<Answer> answered(const Request& request, const What& what, bool in_life = false) {
-    if (!in_life && request.principal.number.empty() && !tenants_now()->empty()) {
-      return without(ErrorKind::unauthenticated, no_token_words);
+    if (!in_life && request.principal.number.empty() && callers.must_have_token()) {
+      return without(ErrorKind::unauthenticated, Callers::no_token);
     }
-    if (!in_life && is_revoked(request.principal)) {
-      note_wrong_token(request.address, "showed a revoked token");
-      return without(ErrorKind::unauthenticated, revoked_words);
+    if (!in_life && callers.is_revoked(request.principal)) {
+      journal.wrong_token(host_in(request.address), "showed a revoked token");
+      return without(ErrorKind::unauthenticated, Callers::revoked);
     }
     const auto message = parse<Message>(request.payload);
     if (!message) return without(ErrorKind::invalid, message.why());
@@ -184,10 +185,9 @@ struct Server::Impl {
   // Between daemons. Without a daemons' token, as any other request.
   template <class Message, class What>
   std::optional<Answer> of_daemon(const Request& request, const What& what) {
-    if (daemons.empty()) return answered<Message>(request, what);
+    if (!callers.daemons_have_token()) return answered<Message>(request, what);
     if (!request.principal.daemon) {
-      return without(ErrorKind::unauthenticated,
-                     "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file");
+      return without(ErrorKind::unauthenticated, Callers::no_daemon);
     }
     return answered<Message>(request, what, true);
   }
@@ -250,7 +250,7 @@ struct Server::Impl {
   }
 
   std::optional<Answer> on_status(const Request& request) {
-    return command(request, [this, tenant = request.principal.tenant, sees_all = sees_all(request.principal)] {
+    return command(request, [this, tenant = request.principal.tenant, sees_all = callers.sees_all(request.principal)] {
       return Answer{std::nullopt, write_report(sees_all ? shared_report() : telemetry::visible_to(tenant, shared_report()))};
     });
   }
@@ -291,7 +291,7 @@ struct Server::Impl {
         const Lock lock(*this);
         aggregator.registry().set_draining(!undo, now());
       }
-      log("an operator at " + by +
+      journal.log("an operator at " + by +
           (undo ? " ended the drain: new jobs are admitted"
                 : " drains this daemon: no new job is admitted, and those that run go on"));
       return with(Done{});
@@ -299,7 +299,7 @@ struct Server::Impl {
   }
 
   std::optional<Answer> on_explain(const Request& request, session::NamedJob job) {
-    if (!sees_all(request.principal) && !within(request.principal, job)) return others_job();
+    if (!callers.sees_all(request.principal) && !within(request.principal, job)) return others_job();
     return command(request, [this, job = std::move(job)] {
       look_at_flights();
       std::optional<telemetry::FlightRecord> record;
@@ -320,76 +320,11 @@ struct Server::Impl {
       bool mine = false;
       {
         const Lock lock(*this);
-        const auto lease = leases.find(epoch);
-        mine = lease != leases.end() && lease->second.tenant == tenant;
+        mine = leases.is_of(tenant, epoch);
       }
       if (mine) uninstall(epoch);
       return with(Done{});
     });
-  }
-
-  // ---- who calls
-
-  static constexpr char revoked_words[] =
-      "wrong token: that of --token-file (NETSUM_TOKEN_FILE) was revoked, as it is no longer in the daemon's --tenants file";
-
-  static constexpr char no_token_words[] = "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)";
-
-  Verdict judge(const Proofs& proofs, const std::string& transcript, const std::string& peer) {
-    const auto known = tenants_now();
-    Verdict verdict;
-    Principal principal;
-    if (!daemons.empty() && !proofs.daemon_token.empty()) {
-      const Tenant* const daemon = daemons.prove(proofs.daemon_token, transcript, "Connect", "");
-      principal.daemon = daemon != nullptr;
-      if (daemon != nullptr) verdict.token = daemon->token;
-      if (daemon == nullptr) note_wrong_token(peer, "showed a wrong daemon's token");
-    }
-    if (known->empty()) {
-      if (!proofs.daemon_token.empty() && !daemons.empty() && !principal.daemon) {
-        verdict.why = "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
-        return verdict;
-      }
-      verdict.principal = std::move(principal);
-      return verdict;
-    }
-    if (proofs.token.empty()) {
-      if (principal.daemon) {
-        verdict.principal = std::move(principal);
-      } else {
-        verdict.why = no_token_words;
-      }
-      return verdict;
-    }
-    const Tenant* const tenant = known->prove_former(proofs.token, transcript, "Connect", "");
-    if (tenant == nullptr) {
-      const bool formerly = known->knows(proofs.token) == Tenants::Known::formerly;
-      note_wrong_token(peer, formerly ? "showed a revoked token" : "showed a wrong token");
-      verdict.why =
-          formerly ? revoked_words : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
-      return verdict;
-    }
-    principal.tenant = tenant->name;
-    principal.number = number_in(proofs.token);
-    verdict.token = tenant->token;
-    verdict.principal = std::move(principal);
-    return verdict;
-  }
-  void note_wrong_token(const std::string& peer, const std::string& what) {
-    {
-      const std::lock_guard lock(refusals_mutex);
-      ++wrong_tokens;
-    }
-    log_refusal("a caller at " + host_in(peer) + " " + what);
-  }
-  [[nodiscard]] bool is_revoked(const Principal& principal) {
-    return !principal.number.empty() && tenants_now()->find(principal.number) == nullptr;
-  }
-  [[nodiscard]] bool sees_all(const Principal& principal) {
-    if (principal.daemon || principal.number.empty()) return true;
-    const auto known = tenants_now();
-    const Tenant* const tenant = known->find(principal.number);
-    return tenant != nullptr && tenant->sees_all;
   }
 
   // ---- requests that wait for the control plane's own thread
@@ -457,65 +392,31 @@ struct Server::Impl {
     });
   }
 
-  // An installation's memory is charged by its epoch in the account; what all such jobs share is nobody's.
-  static constexpr std::uint64_t shared_holder = 0;
-
   std::optional<Failure> install(const std::string& tenant, const session::SwitchMessage& message,
                                  const std::function<void()>& how) {
     const std::uint64_t epoch = message.job_epoch;
     session::InstallationCost cost;
-    if (const std::string error = error_of([&] { cost = hooks.cost(message); }); !error.empty()) {
-      return refused_installation(error);
-    }
-    session::MemoryAccount& memory = aggregator.registry().memory();
-    std::vector<std::uint64_t> charged;
-    const auto give_back = [&] {
-      for (const std::uint64_t holder : charged) memory.release(holder);
-    };
+    std::string error = error_of([&] { cost = hooks.cost(message); });
+    if (!error.empty()) return Failure{ErrorKind::refused, error};
+    Leases::Charged charged;
     {
       const Lock lock(*this);
-      const auto lease = leases.find(epoch);
-      if (lease != leases.end() && lease->second.tenant != tenant)
-        return refused_installation("this job belongs to another tenant");
-      if (lease == leases.end() && leases.size() >= most_leases) {
-        return Failure{ErrorKind::overloaded, "this switch serves " + std::to_string(most_leases) + " jobs already"};
-      }
-      if (lease == leases.end() && aggregator.registry().draining()) {
-        return refused_installation("an operator drains it for maintenance, so that no new job begins there");
-      }
-      const auto charge = [&](std::uint64_t holder, const std::string& owner, std::uint64_t bytes, std::uint64_t quota) {
-        if (bytes == 0 || memory.of(holder) != 0) return std::string();
-        std::string error = memory.check(owner, bytes, quota);
-        if (!error.empty()) return error;
-        memory.charge(holder, owner, bytes);
-        charged.push_back(holder);
-        return error;
-      };
-      std::string error = charge(shared_holder, "", cost.shared, UINT64_MAX);
-      if (error.empty()) error = charge(epoch, tenant, cost.own, aggregator.registry().quota_of(tenant).memory_bytes);
-      if (!error.empty()) {
-        give_back();
-        return refused_installation(error);
-      }
+      if (auto failure = leases.charge(tenant, epoch, cost, charged)) return failure;
     }
-    const std::string error = error_of(how);
+    error = error_of(how);
     const Lock lock(*this);
-    if (!error.empty()) {
-      give_back();
-      return refused_installation(error);
+    if (error.empty()) {
+      leases.hold(tenant, epoch, now() + session::installation_lease);
+      return std::nullopt;
     }
-    leases[epoch] = {now() + session::installation_lease, tenant};
-    return std::nullopt;
-  }
-  [[nodiscard]] static std::optional<Failure> refused_installation(const std::string& why) {
-    return Failure{ErrorKind::refused, why};
+    leases.give_back(charged);
+    return Failure{ErrorKind::refused, error};
   }
 
   void uninstall(std::uint64_t epoch) {
     report_errors([&] { hooks.uninstall(epoch); });
     const Lock lock(*this);
-    leases.erase(epoch);
-    aggregator.registry().memory().release(epoch);
+    leases.end(epoch);
   }
 
   // ---- the control plane's own thread
@@ -567,9 +468,7 @@ struct Server::Impl {
       due.answers.emplace_back(call.connection, answer_of(answer, call));
       forget(answer.call);
     }
-    for (const auto& [epoch, lease] : leases) {
-      if (lease.until <= at || stopping) due.leases.push_back(epoch);
-    }
+    due.leases = leases.expired(stopping ? never : at);
     due.commands.swap(commands);
     due.pulse = pulse_asked.has_value();
     for (session::JobEvent& event : std::exchange(due.step.events, {})) {
@@ -588,10 +487,7 @@ struct Server::Impl {
   // What ended a whole job is in the log already.
   void note_refusal(const session::Aggregator::Answer& answer, const JoinCall& call, Due& due) {
     if (!answer.late && answer.outcome.refusal == session::Refusal::none) return;
-    {
-      const std::lock_guard lock(refusals_mutex);
-      ++joins_refused;
-    }
+    journal.count_refused_join();
     const std::string why = answer.late ? "the job did not become complete in time" : answer.outcome.reason;
     if (std::any_of(due.step.events.begin(), due.step.events.end(),
                     [&](const session::JobEvent& event) { return is_end(event.kind) && event.what == why; })) {
@@ -616,7 +512,7 @@ struct Server::Impl {
 
   [[nodiscard]] Time next_wake() const {
     Time next = aggregator.next_timeout();
-    for (const auto& [epoch, lease] : leases) next = std::min(next, lease.until);
+    next = std::min(next, leases.next());
     if (!aggregator.watched().empty()) next = std::min(next, next_look);
     if (recorder.any_running()) next = std::min(next, next_flight_look);
     return std::min(next, now() + std::chrono::hours(1));  // a condition variable cannot wait for ever
@@ -634,7 +530,7 @@ struct Server::Impl {
     }
     for (const session::StartJob& start : due.step.changes.starts) begin(start);
     for (const session::JobEvent& end : due.ends) {
-      log_of(end.tenant,
+      journal.log_of(end.tenant,
              "job '" + end.job + "' " + (end.kind == session::JobEvent::Kind::ended ? "ended" : "failed: " + end.what));
     }
     keep_records();
@@ -647,7 +543,7 @@ struct Server::Impl {
     }
     for (auto& [connection, answer] : due.answers) channel->answer(connection, std::move(answer));
     for (const std::uint64_t epoch : due.watched) look_at(epoch);
-    for (const std::string& line : due.refusals) log_refusal(line);
+    for (const std::string& line : due.refusals) journal.refusal(line);
     if (!due.pulse) return;
     if (hooks.reach_lanes) hooks.reach_lanes();
     const Lock lock(*this);
@@ -666,14 +562,14 @@ struct Server::Impl {
       aggregator.on_started(start);
     }
     if (teller) teller->add(start);
-    log_of(start.tenant, "job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
+    journal.log_of(start.tenant, "job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
                              std::to_string(start.admission.packet_elements) + " elements per packet, " +
                              std::to_string(start.admission.slots) + " slots per lane" +
                              (start.admission.local ? ", in shared memory" : "") +
                              (start.admission.security == PacketSecurity::none
                                   ? ""
                                   : std::string(", packets protected by ") + to_string(start.admission.security)));
-    if (!start.warning.empty()) log_of(start.tenant, "warning: job '" + start.job + "': " + start.warning);
+    if (!start.warning.empty()) journal.log_of(start.tenant, "warning: job '" + start.job + "': " + start.warning);
   }
 
   void look_at(std::uint64_t epoch) {
@@ -684,12 +580,6 @@ struct Server::Impl {
     if (teller) view = teller->refined(epoch, std::move(view));
     const Lock lock(*this);
     aggregator.on_view(epoch, std::move(view), now());
-  }
-
-  // Proofs travel to the page without TLS. One that is overheard opens it for a minute at most.
-  [[nodiscard]] std::string page_challenge(int intervals_ago) const {
-    constexpr Duration interval = std::chrono::seconds(30);
-    return challenge + "." + std::to_string(now().time_since_epoch() / interval - intervals_ago);
   }
 
   // ---- the flight recorder
@@ -717,79 +607,15 @@ struct Server::Impl {
     if (!folder) return;
     const telemetry::FlightFileOrigin origin = origin_at(now());
     for (const telemetry::FlightRecord& record : failures) {
-      if (!may_say_more(record.tenant)) continue;
+      if (!journal.may_say_more(record.tenant)) continue;
       report_errors(
-          [&] { log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more"); });
+          [&] { journal.log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more"); });
     }
   }
 
   template <class Action>
   void report_errors(const Action& action) const {
-    if (const std::string error = error_of(action); !error.empty()) log("warning: " + error);
-  }
-  // Of jobs of one tenant, so that they push nobody else's out of logs and records. Without tenants all jobs are trusted.
-  [[nodiscard]] bool may_say_more(const std::string& tenant) {
-    if (tenant.empty()) return true;
-    std::uint32_t left_out = 0;
-    bool may = false;
-    {
-      const std::lock_guard lock(log_mutex);
-      Said& said = said_of[tenant];
-      if (now() - said.since >= said_interval) left_out = std::exchange(said, {now(), 0, 0}).left_out;
-      may = said.lines < most_lines;
-      ++(may ? said.lines : said.left_out);
-    }
-    if (left_out != 0)
-      log("tenant '" + tenant + "': " + std::to_string(left_out) +
-          " log lines and flight records were dropped: its jobs write too many");
-    return may;
-  }
-  void log_of(const std::string& tenant, const std::string& line) {
-    if (may_say_more(tenant)) log(line);
-  }
-  void log(const std::string& line) const {
-    check_may_wait("the log");
-    const std::lock_guard lock(log_mutex);
-    if (hooks.log) hooks.log(line);
-  }
-  // Strangers cause these lines: no more than some in a while.
-  void log_refusal(const std::string& line) {
-    std::size_t unlogged = 0;
-    {
-      const std::lock_guard lock(refusals_mutex);
-      if (now() >= refusals_since + refusals_interval) {
-        refusals_since = now();
-        refusals_logged = 0;
-        unlogged = std::exchange(refusals_unlogged, 0);
-      }
-      if (refusals_logged == most_refusals) {
-        ++refusals_unlogged;
-        return;
-      }
-      ++refusals_logged;
-    }
-    if (unlogged != 0) log(std::to_string(unlogged) + " more calls were refused and not logged");
-    log(line);
-  }
-  // One line for a host and a minute, so that a flood does not fill the log.
-  void log_connection(const std::string& host, const std::string& why) {
-    constexpr std::size_t most_hosts = 1024;
-    constexpr Duration pause = std::chrono::minutes(1);
-    std::uint64_t unlogged = 0;
-    {
-      const std::lock_guard lock(refusals_mutex);
-      if (ended_of.size() >= most_hosts)
-        std::erase_if(ended_of, [&](const auto& e) { return now() - e.second.since >= pause; });
-      if (!ended_of.contains(host) && ended_of.size() >= most_hosts) return;
-      const auto [place, is_new] = ended_of.try_emplace(host);
-      if (!is_new && now() - place->second.since < pause) {
-        ++place->second.unlogged;
-        return;
-      }
-      unlogged = std::exchange(place->second, {now(), 0}).unlogged;
-    }
-    log_refusal("ended a control connection from " + host + ": " + why +
-                (unlogged == 0 ? "" : " (and " + std::to_string(unlogged) + " others before)"));
+    if (const std::string error = error_of(action); !error.empty()) journal.log("warning: " + error);
   }
   void wake() {
     {
@@ -813,7 +639,7 @@ struct Server::Impl {
       const Lock lock(*this);
       aggregator.registry().on_greeted(a_switch, profiles);
     };
-    events.log = [this](const std::string& tenant, const std::string& line) { log_of(tenant, line); };
+    events.log = [this](const std::string& tenant, const std::string& line) { journal.log_of(tenant, line); };
     teller = std::make_unique<SwitchTeller>(options.switches, hooks.switches, std::move(events));
   }
 
@@ -845,11 +671,8 @@ struct Server::Impl {
       out.draining = aggregator.registry().draining();
       if (events != 0) out.ended = recorder.ended(at);
     }
-    {
-      const std::lock_guard lock(refusals_mutex);
-      out.counters.add("joins_refused", joins_refused);
-      out.counters.add("wrong_tokens", wrong_tokens);
-    }
+    out.counters.add("joins_refused", journal.joins_refused());
+    out.counters.add("wrong_tokens", journal.wrong_tokens());
     if (events != 0) {
       for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
     }
@@ -874,22 +697,10 @@ struct Server::Impl {
 
   // ---- tenants
 
-  [[nodiscard]] std::shared_ptr<const Tenants> tenants_now() {
-    const std::lock_guard lock(tenants_mutex);
-    return tenants;
-  }
   void set_tenants(const std::vector<Tenant>& list) {
-    std::map<std::string, session::Quota> quotas;
-    for (const Tenant& tenant : list) quotas[tenant.name] = quota_of(tenant);
-    Tenants fresh(list);
-    fresh.succeed(*tenants_now());
-    std::shared_ptr<const Tenants> known = std::make_shared<const Tenants>(std::move(fresh));
-    {
-      const Lock lock(*this);
-      aggregator.registry().set_quotas(std::move(quotas));
-    }
-    const std::lock_guard lock(tenants_mutex);
-    tenants = std::move(known);
+    std::map<std::string, session::Quota> quotas = callers.set_tenants(list);
+    const Lock lock(*this);
+    aggregator.registry().set_quotas(std::move(quotas));
   }
 
   // ---- the certificate
@@ -901,12 +712,14 @@ struct Server::Impl {
     auto tls = TlsContext::of_daemon(options.tls_cert, options.tls_key);
     certificate_until = certificate.until;
     const std::string warning = expiry_warning(certificate, options.tls_cert, at);
-    if (!warning.empty()) log(warning);
+    if (!warning.empty()) journal.log(warning);
     return tls;
   }
 
   ServerOptions options;
   ServerHooks hooks;
+  Journal journal;
+  Callers callers;
   std::atomic<std::chrono::system_clock::time_point> certificate_until{};
   std::mutex mutex;  // for all members up to `stopping`
   std::condition_variable changed;
@@ -917,40 +730,13 @@ struct Server::Impl {
   std::map<Connection, session::Aggregator::Call> call_of;
   std::map<Connection, RankLife> life_of;
   std::map<std::string, std::uint32_t> joins_of_peer;
-  struct Lease {
-    Time until{};
-    std::string tenant;
-  };
-  std::map<std::uint64_t, Lease> leases;  // of jobs installed here
+  Leases leases;  // of jobs installed here
   std::deque<Command> commands;
   Time next_look{}, next_flight_look{};
   telemetry::FlightRecorder recorder;
   std::optional<Time> pulse_asked;  // and not answered
   bool stopping = false;
 
-  std::mutex refusals_mutex;  // for the six below
-  struct Ended {
-    Time since{};
-    std::uint64_t unlogged = 0;
-  };
-  std::map<std::string, Ended> ended_of;  // connections, by host
-  std::uint64_t joins_refused = 0, wrong_tokens = 0;
-  std::size_t refusals_logged = 0, refusals_unlogged = 0;  // since
-  Time refusals_since{};
-
-  std::mutex tenants_mutex;
-  std::shared_ptr<const Tenants> tenants = std::make_shared<const Tenants>();
-  Tenants daemons;  // that may tell this one of jobs; none: any caller that may join
-  std::string challenge = new_challenge();
-
-  mutable std::mutex log_mutex;
-  struct Said {
-    Time since{};
-    std::uint32_t lines = 0, left_out = 0;
-  };
-  static constexpr Duration said_interval = std::chrono::seconds(10);
-  static constexpr std::uint32_t most_lines = 100;
-  std::map<std::string, Said> said_of;  // by tenant; with log_mutex
   // Of the control plane's own thread.
   std::optional<telemetry::Report> latest;
   std::string version;  // as reports say
@@ -987,18 +773,16 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   std::shared_ptr<const TlsContext> tls;
   if (!impl->options.tls_cert.empty()) tls = impl->take_certificate();
   if (!impl->options.flight_records.empty()) impl->folder.emplace(impl->options.flight_records);
-  if (!impl->options.token.empty()) impl->tenants = std::make_shared<const Tenants>(Tenants::one(impl->options.token));
-  if (!impl->options.daemon_token.empty()) impl->daemons = Tenants::one(impl->options.daemon_token);
   if (!impl->options.tenants.empty()) impl->set_tenants(impl->options.tenants);
   const std::string& listen = impl->options.listen;
   ChannelServer::Hooks on;
-  on.manners.wants = [impl] { return std::pair(!impl->tenants_now()->empty(), !impl->daemons.empty()); };
+  on.manners.wants = [impl] { return impl->callers.wants(); };
   on.manners.judge = [impl](const Proofs& proofs, const std::string& transcript, const std::string& peer) {
-    return impl->judge(proofs, transcript, peer);
+    return impl->callers.judge(proofs, transcript, peer);
   };
   on.on_request = [impl](const ChannelServer::Request& request) { return impl->on_request(request); };
   on.on_closed = [impl](ChannelServer::Connection connection, bool by_daemon) { impl->on_closed(connection, by_daemon); };
-  on.on_refused = [impl](const std::string& host, const std::string& why) { impl->log_connection(host, why); };
+  on.on_refused = [impl](const std::string& host, const std::string& why) { impl->journal.connection(host, why); };
   impl->channel = std::make_unique<ChannelServer>(listen, std::move(tls), impl->options.connections, std::move(on));
   impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->channel->port());
   with_low_priority([&] {
@@ -1048,15 +832,8 @@ telemetry::Report Server::report() {
 telemetry::PageAdmittance Server::page_admittance() {
   if (impl_->options.tenants.empty()) return {};
   telemetry::PageAdmittance admittance;
-  admittance.viewer = [impl = impl_.get()](std::string_view proof) -> telemetry::PageAdmittance::Viewer {
-    const auto tenants = impl->tenants_now();
-    for (const int ago : {0, 1}) {
-      const Tenant* const tenant = tenants->prove(proof, impl->page_challenge(ago), "Page", "");
-      if (tenant != nullptr) return {tenant->name, tenant->sees_all};
-    }
-    return {"", false};
-  };
-  admittance.challenge = [impl = impl_.get()] { return impl->page_challenge(0); };
+  admittance.viewer = [callers = &impl_->callers](std::string_view proof) { return callers->viewer(proof); };
+  admittance.challenge = [callers = &impl_->callers] { return callers->page_challenge(); };
   return admittance;
 }
 void Server::set_tenants(std::vector<Tenant> tenants) {

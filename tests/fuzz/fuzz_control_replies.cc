@@ -5,6 +5,7 @@
 #include "control/border.h"
 #include "fuzz/control_messages.h"
 #include "fuzz/registry_model.h"
+#include "jobs/chip_profile.h"
 #include "protocol/atp/worker.h"
 #include "protocol/netreduce/roce_host.h"
 
@@ -13,7 +14,7 @@ namespace {
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
 
 template <class Value>
-bool passes(const control::Parsed<Value>& value) {
+bool passes(const encoding::Parsed<Value>& value) {
   return fuzz::passed(value, 4096);
 }
 
@@ -36,7 +37,8 @@ struct Remembered {
 };
 
 // As collective/join.cc makes of it.
-void start_lanes(const session::Admission& admission, const session::JoinRequest& asked) {
+void start_lanes(const session::Admission& admission, const session::JoinRequest& asked,
+                 const std::vector<netreduce::Member>& members) {
   constexpr std::uint64_t most_elements = 1 << 16;
   const std::uint64_t elements = std::uint64_t{admission.slots} * admission.packet_elements;
   for (std::size_t lane = 0; lane < asked.endpoints.size(); ++lane) {
@@ -45,9 +47,10 @@ void start_lanes(const session::Admission& admission, const session::JoinRequest
           jobs::worker_config(admission, asked.rank, {}, asked.endpoints[lane], asked.endpoints[lane]);
       if (elements <= most_elements) atp::Worker worker(config);
     } else if (asked.protocol == "netreduce") {
-      const netreduce::RoceHostConfig config = jobs::host_config(admission, asked.rank, lane);
-      fuzz::check(config.self == asked.members[lane], "a rank's queue pairs are its own");
-      if (elements * admission.message_packets <= most_elements) netreduce::RoceHost host(config);
+      const jobs::RingGrant grant = jobs::ring_grant(admission);
+      const netreduce::RoceHostConfig config = jobs::host_config(admission, grant, asked.rank, lane);
+      fuzz::check(config.self == members[lane], "a rank's queue pairs are its own");
+      if (elements * grant.message_packets <= most_elements) netreduce::RoceHost host(config);
     } else {
       fuzz::check(wire::switchml::possible_packet(admission.packet_elements), "a packet that SwitchML has");
     }
@@ -58,14 +61,20 @@ void start_lanes(const session::Admission& admission, const session::JoinRequest
 void on_join_reply(FuzzedDataProvider& input) {
   fuzz::CheckedRegistry registry(input.ConsumeBool() ? 2 : 0);
   Remembered remembered(input);
-  session::JoinRequest request = fuzz::request_of(input, registry);
+  jobs::RingAsk ring;
+  session::JoinRequest request = fuzz::request_of(input, registry, ring);
+  const auto members_of = [&](std::uint32_t rank) {
+    std::vector<netreduce::Member> members = ring.members;
+    for (netreduce::Member& member : members) member.address[3] = static_cast<std::uint8_t>(rank);
+    return members;
+  };
   request.progress = remembered.log.progress();
   request.former_epoch = 0;
   request.world_size = std::min(request.world_size, 3U);
   for (std::uint32_t rank = 0; rank < request.world_size; ++rank) {
     session::JoinRequest of_rank = request;
     of_rank.rank = rank;
-    for (netreduce::Member& member : of_rank.members) member.address[3] = static_cast<std::uint8_t>(rank);
+    if (!ring.members.empty()) of_rank.own = jobs::own_part(jobs::RingAsk{ring.message_packets, members_of(rank)});
     registry.join(of_rank);
   }
   for (std::size_t i = 0; i < registry.tickets.size(); ++i) registry.poll(i);
@@ -74,7 +83,7 @@ void on_join_reply(FuzzedDataProvider& input) {
   const auto admission = control::parse_admission(control::view(fuzz::arrived(life.admission, input)), life.request,
                                                   fuzz::rules_of(life.request));
   if (!passes(admission)) return;
-  start_lanes(*admission, life.request);
+  start_lanes(*admission, life.request, members_of(life.rank));
   for (const stream::Operation& again : remembered.log.resume(admission->resumption)) {
     fuzz::check(again.number >= admission->resumption.first, "nothing is sent again that all have");
   }
@@ -94,9 +103,9 @@ void on_heartbeat_reply(FuzzedDataProvider& input) {
   static_cast<void>(supervisor.check_left(session::Stall{0, 1, 2, {}, {}}));
 }
 
-void on_ring_view(FuzzedDataProvider& input) {
-  const control::RingView seen{{"ranks 0 and 1", RankSet::first(3)}, 1};
-  const auto view = control::parse<control::RingView>(control::view(fuzz::arrived(seen, input)));
+void on_install_reply(FuzzedDataProvider& input) {
+  const control::InstallReply seen{{"ranks 0 and 1", RankSet::first(3)}, 1};
+  const auto view = control::parse<control::InstallReply>(control::view(fuzz::arrived(seen, input)));
   if (!passes(view)) return;
   const session::Placement placement{{"a", "b"}, {1, session::Placement::at_server}, {0, 0, 1}};
   static_cast<void>(session::refined(RankSet::first(3), placement, "a", view->view.missing));
@@ -124,11 +133,27 @@ void on_status_reply(FuzzedDataProvider& input) {
 
 void on_hello_reply(FuzzedDataProvider& input) {
   const Endpoint lane{.address = {0xfd, 1}, .port = 7170}, group{.address = {0xff, 2}, .port = 7170};
-  const control::Hello said{
-      {lane, lane}, 1, 1024, 256, "netsum-1", {group, group}, false, 0, false, PacketSecurity::tag, jobs::ChipProfile{}};
+  const control::Hello said{{lane, lane},
+                            1,
+                            true,
+                            "netsum-1",
+                            {group, group},
+                            false,
+                            0,
+                            false,
+                            PacketSecurity::tag,
+                            {jobs::said_profile(jobs::ChipProfile{}), jobs::pool_profile({1024, 256})}};
   const auto hello = control::parse<control::Hello>(control::view(fuzz::arrived(said, input)));
   if (!passes(hello)) return;
-  if (hello->chip) fuzz::check(session::check(*hello->chip).empty(), "a chip is possible");
+  try {
+    const auto chip = jobs::chip_in(hello->profiles);
+    if (chip) fuzz::check(jobs::check(*chip).empty(), "a chip is possible");
+  } catch (const Error& error) {
+    fuzz::check(session::printable(error.what()), "what is wrong with a chip is said in one line");
+  }
+  if (const auto pool = jobs::pool_in(hello->profiles)) {
+    fuzz::check(pool->slots != 0 && jobs::atp_rules().check_packet(pool->elements).empty(), "a pool is possible");
+  }
   for (const Endpoint& at : hello->lanes) fuzz::check(at.port != 0, "a lane has a port");
   fuzz::check(hello->groups.empty() || hello->groups.size() == hello->lanes.size(), "a group for each lane");
 }
@@ -143,7 +168,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         on_heartbeat_reply(input);
         break;
       case 1:
-        on_ring_view(input);
+        on_install_reply(input);
         break;
       case 2:
         on_status_reply(input);

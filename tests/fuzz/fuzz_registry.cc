@@ -3,6 +3,7 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include "fuzz/registry_model.h"
+#include "fuzz/spoiled.h"
 
 namespace {
 
@@ -11,7 +12,7 @@ using namespace netsum;  // NOLINT(google-build-using-namespace): a program of o
 session::JoinRequest any_request(FuzzedDataProvider& input, const fuzz::CheckedRegistry& registry) {
   session::JoinRequest request = fuzz::request_of(input, registry);
   if (input.ConsumeIntegralInRange<int>(0, 7) != 0) return request;
-  switch (input.ConsumeIntegralInRange<int>(0, 7)) {  // one that is refused, or looks as if
+  switch (input.ConsumeIntegralInRange<int>(0, 8)) {  // one that is refused, or looks as if
     case 0:
       request.protocol_version = input.ConsumeIntegral<std::uint32_t>();
       break;
@@ -32,6 +33,9 @@ session::JoinRequest any_request(FuzzedDataProvider& input, const fuzz::CheckedR
       break;
     case 6:
       request.slots_fixed = input.ConsumeIntegral<std::uint32_t>();
+      break;
+    case 7:
+      request.own = fuzz::spoiled_part(request.own, input);
       break;
     default:
       request.endpoints.resize(input.ConsumeIntegral<std::uint8_t>(), request.endpoints.front());

@@ -13,11 +13,12 @@
 
 #include "fuzz/harness.h"
 #include "jobs/atp_job.h"
-#include "session/check.h"
 #include "jobs/netreduce_job.h"
+#include "jobs/switchml_job.h"
+#include "netsum/error.h"
+#include "session/check.h"
 #include "session/registry.h"
 #include "session/supervisor.h"
-#include "jobs/switchml_job.h"
 #include "wire/netreduce.h"
 
 namespace netsum::fuzz {
@@ -60,15 +61,17 @@ class CheckedRegistry {
     return {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
   }
   [[nodiscard]] static bool is_atp(const session::StartJob& start) { return start.protocol == jobs::atp_rules().name; }
-  [[nodiscard]] static jobs::TreeInstallation ring_for(const session::StartJob& start, std::uint32_t a_switch) {
-    jobs::TreeInstallation ring{start, a_switch, false, {}, own_lanes()};
-    for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
-      ring.switches.push_back({endpoint_of_switch(i, 0), endpoint_of_switch(i, 1)});
-    }
-    return ring;
+  [[nodiscard]] static bool has_rings(const session::StartJob& start) {
+    return start.protocol == jobs::netreduce_rules().name;
   }
-  [[nodiscard]] static jobs::AtpInstallation installation_for(const session::StartJob& start, std::uint32_t a_switch) {
-    return jobs::installation_for(start, a_switch, {}, endpoint_of_switch, own_lanes());
+  // What the switch is told of the job.
+  [[nodiscard]] static session::SwitchMessage message_for(const session::StartJob& start, std::uint32_t a_switch) {
+    if (is_atp(start)) return jobs::message_of(jobs::installation_for(start, a_switch, {}, endpoint_of_switch, own_lanes()));
+    session::SwitchLanes switches;
+    for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
+      switches.push_back({endpoint_of_switch(i, 0), endpoint_of_switch(i, 1)});
+    }
+    return jobs::tree_message(start, a_switch, false, switches, own_lanes());
   }
 
   void join(const session::JoinRequest& request) {
@@ -248,14 +251,23 @@ class CheckedRegistry {
   static void check_switches(const session::StartJob& start) {
     const auto switches = static_cast<std::uint32_t>(start.admission.placement.switches.size());
     for (std::uint32_t i = 0; i < switches; ++i) {
-      const std::string error =
-          is_atp(start) ? session::check(installation_for(start, i)) : session::check(ring_for(start, i));
-      check(error.empty(), ("a switch accepts its installation: " + error).c_str());
+      const session::SwitchMessage message = message_for(start, i);
+      try {
+        if (is_atp(start)) {
+          static_cast<void>(jobs::read_installation(message));
+        } else if (has_rings(start)) {
+          static_cast<void>(jobs::read_ring(message, jobs::netreduce_rules()));
+        } else {
+          static_cast<void>(jobs::read_switchml(message, jobs::switchml_rules()));
+        }
+      } catch (const Error& error) {
+        check(false, (std::string("a switch accepts its installation: ") + error.what()).c_str());
+      }
     }
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       if (is_atp(start)) {
         static_cast<void>(jobs::server_job(start, lane, {}, endpoint_of_switch));
-      } else if (start.admission.members.empty()) {
+      } else if (!has_rings(start)) {
         const auto job = jobs::switchml_job(start, lane, endpoint_of_switch);
         std::size_t ranks = job.tree ? 0 : job.members.size();
         if (job.tree) {
@@ -271,8 +283,7 @@ class CheckedRegistry {
 
   session::RegistryConfig config(std::uint32_t parts) {
     session::RegistryConfig config;
-    config.protocols = {jobs::switchml_rules(), jobs::atp_rules(), jobs::netreduce_rules()};
-    config.parts = parts;
+    config.protocols = {jobs::switchml_rules(), jobs::atp_rules({}, {.count = parts}), jobs::netreduce_rules()};
     config.switch_parents = {{"a:1", "top:1"}, {"b:1", "top:1"}, {"x:1", "y:1"}, {"y:1", "x:1"}};
     config.lanes = lanes;
     config.slots = slots;
@@ -298,8 +309,10 @@ class CheckedRegistry {
   std::set<std::pair<std::uint64_t, std::uint32_t>> left_;
 };
 
-// A join that is right, most often: of one of a few jobs, which are of any protocol.
-[[nodiscard]] inline session::JoinRequest request_of(FuzzedDataProvider& input, const CheckedRegistry& registry) {
+// A join that is right, most often: of one of a few jobs, which are of any protocol. `ring`: what it asks for, if the job has
+// rings and its rank has not been here before.
+[[nodiscard]] inline session::JoinRequest request_of(FuzzedDataProvider& input, const CheckedRegistry& registry,
+                                                     jobs::RingAsk& ring) {
   session::JoinRequest request;
   const int kind = input.ConsumeIntegralInRange<int>(0, 7);
   const bool atp = kind == 4 || kind == 5, rings = kind > 5;
@@ -321,17 +334,20 @@ class CheckedRegistry {
         {.address = {0xfd, 1, static_cast<std::uint8_t>(request.rank)}, .port = static_cast<std::uint16_t>(1000 + lane)});
   }
   if (rings) {
-    request.message_packets = input.PickValueInArray<std::uint32_t>({0, 1, 2, 4, 4096});
+    ring.message_packets = input.PickValueInArray<std::uint32_t>({0, 1, 2, 4, 4096});
     for (std::uint32_t lane = 0; lane < CheckedRegistry::lanes; ++lane) {
-      request.members.push_back({request.endpoints[lane].address, static_cast<std::uint32_t>(100 * job), 0x123,
-                                 static_cast<std::uint32_t>(100 * job + 1), 0x1000, request.rank});
+      ring.members.push_back({request.endpoints[lane].address, static_cast<std::uint32_t>(100 * job), 0x123,
+                              static_cast<std::uint32_t>(100 * job + 1), 0x1000, request.rank});
     }
-    if (input.ConsumeIntegralInRange<int>(0, 7) == 0) request.members[0].receive_qp = request.members[0].send_qp;
+    if (input.ConsumeIntegralInRange<int>(0, 7) == 0) ring.members[0].receive_qp = ring.members[0].send_qp;
+    request.own = jobs::own_part(ring);
   }
+  jobs::AtpAsk pool;
   if (rules.switches && input.ConsumeBool()) {
     request.switch_address = input.PickValueInArray({"a:1", "a:1", "b:1", "c:1", "top:1", "x:1"});
-    request.pool_slots = input.PickValueInArray<std::uint32_t>({0, 1, 1024});
+    pool.pool_slots = input.PickValueInArray<std::uint32_t>({0, 1, 1024});
   }
+  if (atp) request.own = jobs::own_part(pool);
   if (input.ConsumeBool()) {
     request.recovers = true;
     request.aggregators.assign(input.PickValueInArray<std::size_t>({1, 1, 1, 2, 256}), "aggregator:1");
@@ -361,6 +377,11 @@ class CheckedRegistry {
   }
   if (input.ConsumeIntegralInRange<int>(0, 7) == 0) request.generation = input.ConsumeIntegralInRange<std::uint64_t>(1, 2);
   return request;
+}
+
+[[nodiscard]] inline session::JoinRequest request_of(FuzzedDataProvider& input, const CheckedRegistry& registry) {
+  jobs::RingAsk ring;
+  return request_of(input, registry, ring);
 }
 
 }  // namespace netsum::fuzz

@@ -8,7 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <protozero/varint.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,7 +21,7 @@
 
 namespace netsum::fuzz {
 
-using control::fields;
+using encoding::fields;
 
 [[nodiscard]] inline std::uint64_t odd_number(FuzzedDataProvider& input) {
   if (input.ConsumeBool()) return input.ConsumeIntegralInRange<std::uint64_t>(0, 8);
@@ -66,7 +70,105 @@ using control::fields;
   }
 }
 
-// Goes through a message's fields (control/messages.h), counts them, and changes that with the number `target`.
+// ---- parts of messages whose fields only their protocol knows
+
+struct RawField {
+  std::uint32_t tag = 0;
+  bool is_number = false;
+  std::uint64_t number = 0;
+  std::string bytes;  // if it is no number: a message, numbers or a text
+};
+[[nodiscard]] inline std::optional<std::vector<RawField>> raw_fields(std::string_view part) {
+  std::vector<RawField> all;
+  try {
+    for (protozero::pbf_reader reader(part.data(), part.size()); reader.next();) {
+      if (reader.wire_type() == protozero::pbf_wire_type::varint) {
+        const std::uint64_t number = reader.get_uint64();
+        all.push_back({reader.tag(), true, number, {}});
+      } else if (reader.wire_type() == protozero::pbf_wire_type::length_delimited) {
+        all.push_back({reader.tag(), false, 0, reader.get_string()});
+      } else {
+        return std::nullopt;
+      }
+    }
+  } catch (const protozero::exception&) {
+    return std::nullopt;
+  }
+  return all;
+}
+[[nodiscard]] inline std::string written(const std::vector<RawField>& all) {
+  std::string bytes;
+  protozero::pbf_writer writer(bytes);
+  for (const RawField& field : all) {
+    if (field.is_number) {
+      writer.add_uint64(field.tag, field.number);
+    } else {
+      writer.add_bytes(field.tag, field.bytes);
+    }
+  }
+  return bytes;
+}
+
+// Numbers of which one is odd, or of which there are more or fewer.
+[[nodiscard]] inline std::string spoiled_numbers(const std::string& packed, FuzzedDataProvider& input) {
+  std::vector<std::uint64_t> numbers;
+  try {
+    const char* at = packed.data();
+    while (at != packed.data() + packed.size()) {
+      numbers.push_back(protozero::decode_varint(&at, packed.data() + packed.size()));
+    }
+  } catch (const protozero::exception&) {
+    return packed;
+  }
+  if (numbers.empty() || input.ConsumeBool()) {
+    numbers.resize(input.ConsumeIntegralInRange<std::size_t>(0, numbers.size() + 2), odd_number(input));
+  } else {
+    numbers[input.ConsumeIntegralInRange<std::size_t>(0, numbers.size() - 1)] = odd_number(input);
+  }
+  std::string bytes;
+  for (const std::uint64_t number : numbers) protozero::add_varint_to_buffer(&bytes, number);
+  return bytes;
+}
+
+// The part with one of its fields changed, at any depth.
+[[nodiscard]] inline std::string spoiled_part(std::string_view part, FuzzedDataProvider& input) {
+  auto all = raw_fields(part);
+  if (!all || all->empty()) return input.ConsumeRandomLengthString(40);
+  const std::size_t at = input.ConsumeIntegralInRange<std::size_t>(0, all->size() - 1);
+  RawField& field = (*all)[at];
+  switch (input.ConsumeIntegralInRange<int>(0, 7)) {
+    case 0:
+      all->erase(all->begin() + static_cast<std::ptrdiff_t>(at));
+      break;
+    case 1: {
+      const RawField same = field;
+      all->insert(all->end(), input.ConsumeIntegralInRange<std::size_t>(1, input.ConsumeBool() ? 2 : 1100), same);
+      break;
+    }
+    case 2:
+      std::swap(field, (*all)[input.ConsumeIntegralInRange<std::size_t>(0, all->size() - 1)]);
+      break;
+    default:
+      if (field.is_number) {
+        field.number = odd_number(input);
+        break;
+      }
+      const auto inner = raw_fields(field.bytes);
+      if (inner && !inner->empty() && input.ConsumeIntegralInRange<int>(0, 3) != 0) {
+        field.bytes = spoiled_part(field.bytes, input);
+      } else if (!field.bytes.empty() && input.ConsumeBool()) {
+        field.bytes[input.ConsumeIntegralInRange<std::size_t>(0, field.bytes.size() - 1)] = input.ConsumeIntegral<char>();
+      } else {
+        field.bytes = input.ConsumeBool() ? spoiled_numbers(field.bytes, input) : odd_text(input);
+      }
+  }
+  return written(*all);
+}
+
+// ---- messages
+
+// Goes through a message's fields (encoding/codec.h), counts them, and changes that with the number `target`. A protocol's own
+// part counts as several.
 class Spoiler {
  public:
   template <class Message>
@@ -92,8 +194,17 @@ class Spoiler {
   void duration(std::uint32_t, const char*, std::chrono::milliseconds& value) {
     if (hit()) value = std::chrono::milliseconds(input_.ConsumeIntegral<std::uint16_t>());
   }
-  void text(std::uint32_t, const char*, std::string& value, std::size_t) {
-    if (hit()) value = odd_text(input_);
+  void text(std::uint32_t, const char* name, std::string& value, std::size_t) {
+    if (std::string_view(name) == "own") {
+      if (hit(fields_of_part)) value = spoiled_part(value, input_);
+    } else if (hit()) {
+      value = odd_text(input_);
+    }
+  }
+  void blob(std::uint32_t, const char*, encoding::Bytes& value, std::size_t) {
+    if (!hit(fields_of_part)) return;
+    const std::string spoiled = spoiled_part(encoding::view(value), input_);
+    value.assign(spoiled.begin(), spoiled.end());
   }
   void bytes(std::uint32_t, const char*, std::array<std::uint8_t, 16>& value) {
     if (hit()) value[input_.ConsumeIntegralInRange<std::size_t>(0, 15)] = input_.ConsumeIntegral<std::uint8_t>();
@@ -138,13 +249,17 @@ class Spoiler {
 
  private:
   Spoiler(FuzzedDataProvider& input, std::size_t target) : input_(input), target_(target) {}
-  [[nodiscard]] bool hit() { return seen_++ == target_; }
+  static constexpr std::size_t fields_of_part = 8;
+  [[nodiscard]] bool hit(std::size_t fields = 1) {
+    const std::size_t first = std::exchange(seen_, seen_ + fields);
+    return target_ >= first && target_ - first < fields;
+  }
 
   template <class Value>
   void element(Value& value) {
-    if constexpr (control::is_number<Value>) {
+    if constexpr (encoding::is_number<Value>) {
       number(0, "", value);
-    } else if constexpr (control::is_text<Value>) {
+    } else if constexpr (encoding::is_text<Value>) {
       text(0, "", value, 0);
     } else {
       fields(*this, value);
@@ -175,7 +290,7 @@ class Spoiler {
 // The message over a network on which a stranger is: as it was, with some fields changed, with some bytes changed, or any
 // bytes in its place.
 template <class Message>
-[[nodiscard]] control::Bytes arrived(Message message, FuzzedDataProvider& input) {
+[[nodiscard]] encoding::Bytes arrived(Message message, FuzzedDataProvider& input) {
   const int kind = input.ConsumeIntegralInRange<int>(0, 7);
   if (kind == 0) {
     const std::string any = input.ConsumeRandomLengthString(512);
@@ -184,7 +299,7 @@ template <class Message>
   for (int changes = kind < 3 ? 0 : input.ConsumeIntegralInRange<int>(1, 3); changes > 0; --changes) {
     Spoiler::spoil(message, input);
   }
-  control::Bytes bytes = control::encoded(message);
+  encoding::Bytes bytes = encoding::encoded(message);
   if (kind == 7 && !bytes.empty()) {
     bytes[input.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] = input.ConsumeIntegral<char>();
     if (input.ConsumeBool()) bytes.resize(input.ConsumeIntegralInRange<std::size_t>(0, bytes.size()));

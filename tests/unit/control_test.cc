@@ -28,6 +28,7 @@
 #include "control/credentials.h"
 #include "control/server.h"
 #include "jobs/atp_job.h"
+#include "jobs/switchml_job.h"
 #include "session/installations.h"
 #include "telemetry/flight_file.h"
 #include "telemetry/report.h"
@@ -56,6 +57,7 @@ session::Admission join(Client& client, const session::JoinRequest& request, mil
 struct TestServer {
   explicit TestServer(ServerOptions options = {}) {
     options.listen = "127.0.0.1:0";
+    options.registry.protocols = {jobs::switchml_rules()};
     ServerHooks hooks;
     hooks.lanes = [] { return std::vector<Endpoint>{at(7170)}; };
     // The control lock is not held where the data plane is asked for anything, which may wait.
@@ -770,7 +772,6 @@ TEST(Control, KeysTravelOverTlsAlone) {
   const Certificate own;
   for (const bool tls : {true, false}) {
     ServerOptions options;
-    options.registry.protocols.front().sealed = true;
     options.registry.keys = true;
     options.registry.security = PacketSecurity::encrypt;
     if (tls) {
@@ -835,7 +836,7 @@ struct Teller {
     };
     hooks.switches.describe = [](const session::StartJob& start, std::uint32_t a_switch, bool, const SwitchLanes& lanes) {
       const std::vector<Endpoint> own = start.endpoints[0];
-      return jobs::installation_for(start, a_switch, {}, session::switch_endpoints(lanes), own);
+      return jobs::message_of(jobs::installation_for(start, a_switch, {}, session::switch_endpoints(lanes), own));
     };
     server = std::make_unique<Server>(std::move(options), std::move(hooks));
   }
@@ -858,10 +859,14 @@ struct Below {
     hooks.lanes = [lane] { return std::vector<Endpoint>{Endpoint{.port = lane}}; };
     hooks.stop_job = [](const session::StopJob&) {};
     hooks.fill_report = [](telemetry::Report&) {};
-    hooks.install = [this](const jobs::AtpInstallation& installation, const Caller&) {
+    hooks.cost = [](const session::SwitchMessage& message) {
+      return session::InstallationCost{0, jobs::memory_bytes(jobs::read_installation(message))};
+    };
+    hooks.install = [this](const session::SwitchMessage& message, const Caller&) {
       const std::lock_guard lock(mutex);
-      told = installation.job_epoch;
+      told = message.job_epoch;
       changed.notify_all();
+      return session::JobView{};
     };
     hooks.uninstall = [](std::uint64_t) {};
     server = std::make_unique<Server>(std::move(options), std::move(hooks));
@@ -882,7 +887,7 @@ session::JoinRequest request_at(const std::string& job, const std::string& a_swi
   alone.protocol_version = wire::atp::version;
   alone.job = job;
   alone.switch_address = a_switch;
-  alone.pool_slots = 1024;
+  alone.own = jobs::own_part(jobs::AtpAsk{1024});
   return alone;
 }
 

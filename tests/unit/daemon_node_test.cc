@@ -14,6 +14,7 @@
 #include "control/client.h"
 #include "daemon/packet_security.h"
 #include "daemon/proved_endpoints.h"
+#include "jobs/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/path.h"
 #include "transport/udp.h"
