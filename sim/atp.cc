@@ -6,11 +6,11 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "jobs/atp_job.h"
 #include "protocol/atp/worker_lane.h"
 #include "seal/sealer.h"
 #include "service/atp_server_service.h"
 #include "service/atp_switch_service.h"
-#include "jobs/atp_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
@@ -268,9 +268,8 @@ class Atp final : public Protocol {
                                    ? plan.aggregator
                                    : switch_endpoints(*plan.scenario, placement)(
                                          at, jobs::switch_lane(plan.admission.job_epoch, plan.lane % plan.scenario->lanes,
-                                                                  plan.scenario->lanes, plan.scenario->lanes));
-    atp::WorkerConfig config =
-        jobs::worker_config(plan.admission, plan.rank, plan.aggregator, first_hop);
+                                                               plan.scenario->lanes, plan.scenario->lanes));
+    atp::WorkerConfig config = jobs::worker_config(plan.admission, plan.rank, plan.aggregator, first_hop);
     config.lane = plan.lane;
     config.lanes = plan.lanes;
     config.congestion_control = plan.plan->congestion_control;

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "jobs/netreduce_job.h"
 #include "netsum/error.h"
 #include "protocol/netreduce/worker_lane.h"
 #include "service/netreduce_service.h"
-#include "jobs/netreduce_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/bump_wire.h"
 #include "sim/events.h"
@@ -353,7 +353,8 @@ class Bump final : public Protocol {
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
-    netreduce::RoceHostConfig config = jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, plan.lane);
+    netreduce::RoceHostConfig config =
+        jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, plan.lane);
     config.worker.lanes = plan.lanes;
     config.accelerator = bump_at(*plan.scenario, bump_of(*plan.plan, plan.rank));
     config.selective = false;  // as RDMA hardware

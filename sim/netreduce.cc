@@ -7,11 +7,11 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "jobs/netreduce_job.h"
 #include "protocol/netreduce/tunnel.h"
 #include "protocol/netreduce/worker_lane.h"
 #include "seal/sealer.h"
 #include "service/netreduce_service.h"
-#include "jobs/netreduce_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
@@ -247,7 +247,8 @@ class Netreduce final : public Protocol {
 
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     const std::uint32_t of_site = plan.lane % plan.scenario->lanes;
-    netreduce::RoceHostConfig config = jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, of_site);
+    netreduce::RoceHostConfig config =
+        jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, of_site);
     config.worker.lane = plan.lane;
     config.worker.lanes = plan.lanes;
     const netreduce::Tree tree = jobs::tree_of(plan.admission.placement, plan.world_size);

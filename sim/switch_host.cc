@@ -44,8 +44,9 @@ void SwitchHost::install(const ControlCall& call, const InstallCall& install, Ti
   Installed installed{epoch, id() - scenario_.aggregators, false, false, {}, instance_};
   const auto former = jobs_.find(epoch);
   try {
-    service::Part part = checked_->service().install(
-        install.message, former == jobs_.end() ? nullptr : former->second.job.get(), [](const std::vector<session::Destination>&) {});
+    service::Part part =
+        checked_->service().install(install.message, former == jobs_.end() ? nullptr : former->second.job.get(),
+                                    [](const std::vector<session::Destination>&) {});
     if (part.job) checked_->on_install(install.message, scenario_.jobs[install.job]);
     Served& served = jobs_[epoch];
     if (part.job) served.job = std::move(part.job);

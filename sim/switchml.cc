@@ -6,11 +6,11 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "jobs/switchml_job.h"
 #include "protocol/switchml/probe.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
 #include "service/switchml_service.h"
-#include "jobs/switchml_job.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"

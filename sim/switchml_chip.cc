@@ -7,10 +7,10 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "protocol/switchml/worker_lane.h"
-#include "service/switchml_chip_service.h"
 #include "jobs/chip_profile.h"
 #include "jobs/switchml_job.h"
+#include "protocol/switchml/worker_lane.h"
+#include "service/switchml_chip_service.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "collective/rank_protocol.h"
+#include "jobs/atp_job.h"
 #include "protocol/atp/worker_lane.h"
 #include "seal/sealer.h"
-#include "jobs/atp_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "wire/atp.h"
@@ -48,8 +48,8 @@ class AtpRank final : public RankProtocol {
     reach.packet_elements = options().packet_elements;
     const std::uint32_t slot = slot_elements(reach);
     if (reach.packet_elements > slot) {
-      throw Error(ErrorCode::refused, "switch " + settings_.switch_address + " has slots of " + std::to_string(slot) + " elements, packets of " +
-                                          std::to_string(reach.packet_elements) +
+      throw Error(ErrorCode::refused, "switch " + settings_.switch_address + " has slots of " + std::to_string(slot) +
+                                          " elements, packets of " + std::to_string(reach.packet_elements) +
                                           " do not fit: start it with --pool-elements, or ask for fewer");
     }
     stays_here_ =

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "collective/rank_protocol.h"
+#include "jobs/netreduce_job.h"
 #include "protocol/netreduce/worker_lane.h"
 #include "runtime/verbs_lane.h"
 #include "seal/sealer.h"
-#include "jobs/netreduce_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "transport/random.h"

@@ -57,7 +57,7 @@ struct Site {
 // The switch that this rank is at, if the aggregators are behind one.
 struct FirstHop {
   std::string address;
-  std::vector<Endpoint> lanes;                 // empty: there is none
+  std::vector<Endpoint> lanes;               // empty: there is none
   std::vector<session::Profile> profiles{};  // as Site::profiles
   std::uint64_t receive_bytes = 0;
 };

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "collective/rank_protocol.h"
+#include "jobs/chip_profile.h"
+#include "jobs/switchml_job.h"
 #include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
-#include "jobs/chip_profile.h"
-#include "jobs/switchml_job.h"
 #include "transport/addresses.h"
 #include "transport/caches.h"
 #include "wire/epochs.h"

@@ -52,8 +52,7 @@ Verdict Callers::judge(const Proofs& proofs, const std::string& transcript, cons
   if (tenant == nullptr) {
     const bool formerly = known->knows(proofs.token) == Tenants::Known::formerly;
     journal_.wrong_token(host_in(peer), formerly ? "showed a revoked token" : "showed a wrong token");
-    verdict.why =
-        formerly ? revoked : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
+    verdict.why = formerly ? revoked : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
     return verdict;
   }
   principal.tenant = tenant->name;

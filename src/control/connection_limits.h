@@ -15,8 +15,8 @@ struct ConnectionLimits {
   std::chrono::milliseconds handshake{3000};  // from the connection to the proof
   std::chrono::milliseconds frame{10'000};    // from a frame's first byte to its last; from an answer to its last byte
   std::chrono::milliseconds idle{60'000};     // between an answer and the next request
-  std::size_t held_bytes = 96 << 20;          // of frames that are not whole, and answers that are not read
-  std::size_t held_of_one = 24 << 20;         // of one tenant, or of one host that has not proved a token
+  std::size_t held_bytes = 36 << 20;          // of frames that are not whole, and answers that are not read
+  std::size_t held_of_one = 20 << 20;         // of one tenant, or of one host that has not proved a token
 };
 
 }  // namespace netsum::control

@@ -3,10 +3,10 @@
 #include <span>
 #include <vector>
 
-#include "encoding/codec.h"
 #include "control/digest.h"
 #include "control/frames.h"
 #include "control/messages.h"
+#include "encoding/codec.h"
 #include "jobs/layouts.h"
 #include "wire/samples.h"
 

@@ -44,7 +44,7 @@ class Journal {
   const std::function<void(const std::string&)> log_;  // may be empty
   std::atomic<std::uint64_t> joins_refused_ = 0, wrong_tokens_ = 0;
 
-  mutable std::mutex log_mutex_;       // for said_of_, and held while a line is written
+  mutable std::mutex log_mutex_;         // for said_of_, and held while a line is written
   std::map<std::string, Said> said_of_;  // by tenant
 
   std::mutex refusals_mutex_;  // for the rest

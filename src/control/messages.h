@@ -60,12 +60,12 @@ struct HelloRequest {
   std::string job;  // about to be joined; empty: none
 };
 struct Hello {
-  std::vector<Endpoint> lanes;                      // the aggregator's data sockets, one per thread
-  std::uint64_t instance = 0;                       // random, new at every start of the aggregator
-  bool is_switch = false;                           // takes jobs of other aggregators
-  std::string local_socket;                         // for ranks on its host; empty: none
-  std::vector<Endpoint> groups;                     // of the job, one per lane: results by IP multicast; empty: none
-  bool same_host = false;                           // the aggregator sees this process at an address of its own host
+  std::vector<Endpoint> lanes;      // the aggregator's data sockets, one per thread
+  std::uint64_t instance = 0;       // random, new at every start of the aggregator
+  bool is_switch = false;           // takes jobs of other aggregators
+  std::string local_socket;         // for ranks on its host; empty: none
+  std::vector<Endpoint> groups;     // of the job, one per lane: results by IP multicast; empty: none
+  bool same_host = false;           // the aggregator sees this process at an address of its own host
   std::uint64_t receive_bytes = 0;  // of each lane's receive buffer, including the kernel's overhead per packet; 0: unknown
   bool in_wire = false;             // a bump in the wire: its lanes are for other bumps
   PacketSecurity security = PacketSecurity::none;  // of jobs' packets, if a rank asks for no more

@@ -20,8 +20,8 @@
 
 #include "base/waiting.h"
 #include "control/border.h"
-#include "control/certificate.h"
 #include "control/callers.h"
+#include "control/certificate.h"
 #include "control/channel_server.h"
 #include "control/clock.h"
 #include "control/journal.h"
@@ -40,7 +40,7 @@ namespace {
 
 constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at watched jobs
 constexpr Duration longest_join = std::chrono::minutes(30);
-constexpr std::size_t events_shown = 8;                           // of each job, in reports
+constexpr std::size_t events_shown = 8;      // of each job, in reports
 constexpr std::size_t most_commands = 1024;  // waiting for the control plane's thread
 
 std::string list(const RankSet& set) {
@@ -292,8 +292,8 @@ struct Server::Impl {
         aggregator.registry().set_draining(!undo, now());
       }
       journal.log("an operator at " + by +
-          (undo ? " ended the drain: new jobs are admitted"
-                : " drains this daemon: no new job is admitted, and those that run go on"));
+                  (undo ? " ended the drain: new jobs are admitted"
+                        : " drains this daemon: no new job is admitted, and those that run go on"));
       return with(Done{});
     });
   }
@@ -383,7 +383,8 @@ struct Server::Impl {
   }
 
   std::optional<Answer> on_install(const Request& request, const session::SwitchMessage& message) {
-    if (!hooks.install) return without(ErrorKind::refused, "this daemon is a parameter server, and takes no jobs from others");
+    if (!hooks.install)
+      return without(ErrorKind::refused, "this daemon is a parameter server, and takes no jobs from others");
     const Caller from{request.address, request.principal.daemon};
     return command(request, [this, tenant = request.principal.tenant, from, message] {
       InstallReply reply{{}, instance};
@@ -530,8 +531,8 @@ struct Server::Impl {
     }
     for (const session::StartJob& start : due.step.changes.starts) begin(start);
     for (const session::JobEvent& end : due.ends) {
-      journal.log_of(end.tenant,
-             "job '" + end.job + "' " + (end.kind == session::JobEvent::Kind::ended ? "ended" : "failed: " + end.what));
+      journal.log_of(end.tenant, "job '" + end.job + "' " +
+                                     (end.kind == session::JobEvent::Kind::ended ? "ended" : "failed: " + end.what));
     }
     keep_records();
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
@@ -563,12 +564,12 @@ struct Server::Impl {
     }
     if (teller) teller->add(start);
     journal.log_of(start.tenant, "job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
-                             std::to_string(start.admission.packet_elements) + " elements per packet, " +
-                             std::to_string(start.admission.slots) + " slots per lane" +
-                             (start.admission.local ? ", in shared memory" : "") +
-                             (start.admission.security == PacketSecurity::none
-                                  ? ""
-                                  : std::string(", packets protected by ") + to_string(start.admission.security)));
+                                     std::to_string(start.admission.packet_elements) + " elements per packet, " +
+                                     std::to_string(start.admission.slots) + " slots per lane" +
+                                     (start.admission.local ? ", in shared memory" : "") +
+                                     (start.admission.security == PacketSecurity::none
+                                          ? ""
+                                          : std::string(", packets protected by ") + to_string(start.admission.security)));
     if (!start.warning.empty()) journal.log_of(start.tenant, "warning: job '" + start.job + "': " + start.warning);
   }
 
@@ -608,8 +609,9 @@ struct Server::Impl {
     const telemetry::FlightFileOrigin origin = origin_at(now());
     for (const telemetry::FlightRecord& record : failures) {
       if (!journal.may_say_more(record.tenant)) continue;
-      report_errors(
-          [&] { journal.log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more"); });
+      report_errors([&] {
+        journal.log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more");
+      });
     }
   }
 

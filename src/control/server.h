@@ -57,8 +57,8 @@ struct ServerHooks {
   std::string local_socket;                                   // where ranks on this host get shared memory; empty: none
   std::function<bool(const std::string& address)> same_host;  // whether HOST:PORT is of this host; may be empty; any thread
 
-  std::vector<session::Profile> profiles{};         // as Hello's
-  std::optional<PacketSecurity> said_security{};    // in Hello, in place of what the registry has
+  std::vector<session::Profile> profiles{};       // as Hello's
+  std::optional<PacketSecurity> said_security{};  // in Hello, in place of what the registry has
 
   // At a switch below other aggregators; all may be empty. Each throws Error: refused.
   std::function<session::InstallationCost(const session::SwitchMessage&)> cost;

@@ -46,7 +46,7 @@ struct SwitchTellerEvents {
   // A switch that the job cannot do without is missing, for this reason.
   std::function<void(std::uint64_t job_epoch, const std::string& why)> failed;
   std::function<void(const std::string& a_switch, const std::vector<session::Profile>& profiles)> greeted;
-  std::function<void(const std::string& tenant, const std::string& line)> log;      // of a tenant's job
+  std::function<void(const std::string& tenant, const std::string& line)> log;  // of a tenant's job
 };
 
 // Any thread. No call but stop() waits.

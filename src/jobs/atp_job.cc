@@ -86,7 +86,8 @@ std::string choose_part(const session::Gathered& gathered, const AtpParts& parts
          " parts: start it with more --pool-slots, or the server with fewer --parts";
 }
 
-session::Agreement agree_on_pool(const session::Gathered& gathered, const AtpSettingsOf& settings_of, const AtpParts& parts) {
+session::Agreement agree_on_pool(const session::Gathered& gathered, const AtpSettingsOf& settings_of,
+                                 const AtpParts& parts) {
   const AtpSettings settings = settings_of ? settings_of(gathered.ranks.front()->job) : AtpSettings();
   AtpGrant grant;
   grant.indexing = settings.indexing;
@@ -257,9 +258,7 @@ ProtocolRules atp_rules(const AtpSettingsOf& settings, const AtpParts& parts) {
             atp::Server::total_bytes(terms.packet_elements, terms.slots, terms.world_size)};
   };
   ProtocolRules::Own& own = rules.own.emplace();
-  own.check_request = [](const session::JoinRequest& request) {
-    return encoding::parsed<AtpAsk>(request.own).why();
-  };
+  own.check_request = [](const session::JoinRequest& request) { return encoding::parsed<AtpAsk>(request.own).why(); };
   own.agree = [settings, parts](const session::Gathered& gathered) { return agree_on_pool(gathered, settings, parts); };
   own.check_admission = [](const Admission& admission, const session::JoinRequest&) -> std::string {
     const auto grant = encoding::parsed<AtpGrant>(admission.own);
@@ -271,10 +270,10 @@ ProtocolRules atp_rules(const AtpSettingsOf& settings, const AtpParts& parts) {
 }
 
 std::string check(const AtpInstallation& installation) {
-  if (std::string error =
-          session::first_of({session::between("packet length", installation.packet_elements, 1, wire::atp::max_packet_elements),
-                             session::between("window", installation.window, 1, session::most_slots),
-                             session::between("number of lanes", installation.lanes.size(), 1, session::most_lanes)});
+  if (std::string error = session::first_of(
+          {session::between("packet length", installation.packet_elements, 1, wire::atp::max_packet_elements),
+           session::between("window", installation.window, 1, session::most_slots),
+           session::between("number of lanes", installation.lanes.size(), 1, session::most_lanes)});
       !error.empty()) {
     return error;
   }
@@ -382,7 +381,7 @@ atp::LaneKeys lane_keys(const Admission& admission, std::size_t lane, const Endp
 }
 
 AtpInstallation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
-                              const SwitchEndpoint& endpoint, std::span<const Endpoint> server, bool again) {
+                                 const SwitchEndpoint& endpoint, std::span<const Endpoint> server, bool again) {
   const Admission& admission = start.admission;
   const atp::Topology topology = topology_of(admission.placement);
   const std::uint32_t parent = topology.parent(a_switch);

@@ -20,7 +20,9 @@ void fields(Archive& a, ChipProfile& m) {
   a.list(2, "packet_elements", m.packet_elements, 2);
 }
 
-std::string chip_layout() { return encoding::Layout::of<ChipProfile>(); }
+std::string chip_layout() {
+  return encoding::Layout::of<ChipProfile>();
+}
 
 namespace {
 

@@ -52,7 +52,9 @@ void fields(Archive& a, RingGrant& m) {
   a.lists(2, "members", m.members, max_world_size, session::most_lanes);
 }
 
-std::string netreduce_layout() { return encoding::Layout::of<RingAsk>() + encoding::Layout::of<RingGrant>(); }
+std::string netreduce_layout() {
+  return encoding::Layout::of<RingAsk>() + encoding::Layout::of<RingGrant>();
+}
 
 namespace {
 
@@ -262,8 +264,8 @@ ProtocolRules netreduce_rules() {
   };
   own.agree = agree_on_ring;
   own.check_terms = [](const Terms& terms) {
-    return netreduce::check(shape_of(terms.world_size, terms.slots, checked_part<RingGrant>(terms.own).message_packets,
-                                     terms.packet_elements));
+    return netreduce::check(
+        shape_of(terms.world_size, terms.slots, checked_part<RingGrant>(terms.own).message_packets, terms.packet_elements));
   };
   own.check_admission = check_grant;
   return rules;
@@ -334,14 +336,12 @@ netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netre
 
 TreeInstallation read_ring(const session::SwitchMessage& message, const ProtocolRules& rules) {
   TreeInstallation installation = read_tree(message, rules);
-  const auto grant = encoding::parsed<RingGrant>(
-      installation.start.admission.own, [&](const RingGrant& read) {
-        const std::size_t ranks = installation.start.endpoints.size();
-        std::string error = read.members.size() == ranks
-                                ? check_members(read.members, installation.root.size())
-                                : "queue pairs of " + std::to_string(read.members.size()) + " ranks";
-        if (!error.empty()) throw encoding::Nonsense{std::move(error)};
-      });
+  const auto grant = encoding::parsed<RingGrant>(installation.start.admission.own, [&](const RingGrant& read) {
+    const std::size_t ranks = installation.start.endpoints.size();
+    std::string error = read.members.size() == ranks ? check_members(read.members, installation.root.size())
+                                                     : "queue pairs of " + std::to_string(read.members.size()) + " ranks";
+    if (!error.empty()) throw encoding::Nonsense{std::move(error)};
+  });
   // The check of the first lane covers all of them.
   const std::string why = grant ? netreduce::check(tunnel_ring(installation, 0).ring) : grant.why();
   if (!why.empty()) throw Error(ErrorCode::refused, "it is told of the job in a message without sense: " + why);

@@ -68,8 +68,8 @@ struct Messages {
 [[nodiscard]] std::uint64_t memory_bytes(const TreeInstallation& installation);
 
 // Whom a lane of a switch in the job's tree has keys with; netreduce::at_root: of the aggregator where the ranks join.
-[[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const session::StartJob& start, std::size_t lane, std::uint32_t a_switch,
-                                                           const session::SwitchEndpoint& endpoint);
+[[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const session::StartJob& start, std::size_t lane,
+                                                           std::uint32_t a_switch, const session::SwitchEndpoint& endpoint);
 [[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const TreeInstallation& installation, std::size_t lane);
 // A lane of a rank.
 [[nodiscard]] netreduce::LaneKeys ring_keys(const session::Admission& admission, std::size_t lane);
@@ -94,7 +94,7 @@ struct Messages {
 }
 
 // One lane of a rank, except `accelerator`, `worker.lane` and `worker.lanes`.
-[[nodiscard]] netreduce::RoceHostConfig host_config(const session::Admission& admission, const RingGrant& grant, std::uint32_t rank,
-                                                    std::size_t lane);
+[[nodiscard]] netreduce::RoceHostConfig host_config(const session::Admission& admission, const RingGrant& grant,
+                                                    std::uint32_t rank, std::size_t lane);
 
 }  // namespace netsum::jobs

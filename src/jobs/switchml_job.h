@@ -25,7 +25,7 @@ void take_keys(const session::Admission& admission, std::size_t lane, switchml::
 // lowest ranks.
 struct TreeMember {
   std::uint32_t a_switch = session::Placement::at_server;  // at_server: a rank
-  RankSet ranks;                                  // that rank, or all below the switch
+  RankSet ranks;                                           // that rank, or all below the switch
 };
 [[nodiscard]] std::vector<TreeMember> members_at(const session::Placement& placement, std::uint32_t a_switch);
 // The rank's number among the members where it sends.

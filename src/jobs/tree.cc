@@ -27,7 +27,8 @@ std::string check(const TreeInstallation& installation, const session::ProtocolR
       !error.empty()) {
     return error;
   }
-  if (admission.rank_epochs.size() != ranks) return "endpoints of " + std::to_string(ranks) + " ranks, which are not the job's";
+  if (admission.rank_epochs.size() != ranks)
+    return "endpoints of " + std::to_string(ranks) + " ranks, which are not the job's";
   const std::size_t switches = admission.placement.switches.size();
   if (installation.a_switch >= switches || installation.switches.size() != switches) {
     return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) + ", of which " +
@@ -79,7 +80,9 @@ void fields(Archive& a, TreeInstallation& m) {
   a.text(14, "own", d.own, session::longest_own_grant);
 }
 
-std::string tree_layout() { return encoding::Layout::of<TreeInstallation>(); }
+std::string tree_layout() {
+  return encoding::Layout::of<TreeInstallation>();
+}
 
 netreduce::Tree tree_of(const Placement& placement, std::size_t ranks) {
   static_assert(netreduce::at_root == Placement::at_server);

@@ -122,8 +122,9 @@ std::unique_ptr<ServedJob> AtpServerService::start(const session::StartJob& star
 session::SwitchMessage AtpServerService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
-  return jobs::message_of(jobs::installation_for(
-      start, a_switch, settings_(start.job), jobs::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own, again));
+  return jobs::message_of(
+      jobs::installation_for(start, a_switch, settings_(start.job),
+                             jobs::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own, again));
 }
 
 }  // namespace netsum::service

@@ -3,11 +3,11 @@
 
 #include <vector>
 
+#include "jobs/atp_job.h"
 #include "protocol/atp/server.h"
 #include "seal/hops.h"
 #include "service/lane.h"
 #include "service/service.h"
-#include "jobs/atp_job.h"
 
 namespace netsum::service {
 

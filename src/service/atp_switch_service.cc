@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "jobs/atp_job.h"
 #include "netsum/error.h"
 #include "protocol/atp/sealed_hops.h"
 #include "service/counters.h"
-#include "jobs/atp_job.h"
 
 namespace netsum::service {
 namespace {
@@ -126,9 +126,8 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
   check_lanes(installation.lanes.size(), lanes_.size());
   prove(jobs::destinations(installation));
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-    install(jobs::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()),
-            jobs::switch_job(installation, lane), installation.security,
-            jobs::switch_neighbours(installation.lanes[lane]));
+    install(jobs::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()), jobs::switch_job(installation, lane),
+            installation.security, jobs::switch_neighbours(installation.lanes[lane]));
   }
   part.status.job = installation.job;
   part.status.job_epoch = epoch;

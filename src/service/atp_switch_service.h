@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "protocol/atp/switch.h"
 #include "jobs/atp_job.h"
+#include "protocol/atp/switch.h"
 #include "seal/hops.h"
 #include "service/lane.h"
 #include "service/service.h"

@@ -183,7 +183,8 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
   for (std::size_t lane = 0; lane < rings.size(); ++lane) {
     for (const netreduce::TunnelRoute& route : rings[lane].routes) {
       // What a bump sends to ranks leaves by the ports that it learns: only other bumps have endpoints.
-      destinations.push_back(wire_ ? session::Destination{route.to, {}, 0} : jobs::destination(installation, lane, route.to));
+      destinations.push_back(wire_ ? session::Destination{route.to, {}, 0}
+                                   : jobs::destination(installation, lane, route.to));
     }
   }
   prove(destinations);

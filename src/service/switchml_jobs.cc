@@ -2,13 +2,13 @@
 
 #include <utility>
 
+#include "jobs/switchml_job.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
 #include "service/chip_plane.h"
 #include "service/counters.h"
 #include "service/stalled_chunks.h"
 #include "session/installations.h"
-#include "jobs/switchml_job.h"
 
 namespace netsum::service {
 

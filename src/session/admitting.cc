@@ -59,8 +59,8 @@ bool decide_local(const Requests& ranks, Plan& plan) {
 // As many slots as were asked for, or as fit. False: too few do.
 bool charge(const Requests& ranks, const ProtocolRules& rules, const Supply& supply, Plan& plan) {
   const JoinRequest& first = *ranks.front();
-  const std::uint64_t seals = seal::link_bytes(security_of(ranks, rules, supply.config)) *
-                              (first.world_size + plan.placement.switches.size());
+  const std::uint64_t seals =
+      seal::link_bytes(security_of(ranks, rules, supply.config)) * (first.world_size + plan.placement.switches.size());
   std::uint64_t units = 0;
   std::string no_memory;
   const auto fits = [&] {
@@ -164,7 +164,8 @@ std::uint32_t most_in_flight(const Requests& ranks, const Placement& placement, 
   for (std::size_t number = 0; number < ranks.size(); ++number) {
     Node& node = at[placement.switch_of_rank[number]];
     const std::uint64_t own = ranks[number]->switch_receive_bytes;
-    if (!ranks[number]->switch_address.empty() && own != 0) node.buffer = node.buffer == 0 ? own : std::min(node.buffer, own);
+    if (!ranks[number]->switch_address.empty() && own != 0)
+      node.buffer = node.buffer == 0 ? own : std::min(node.buffer, own);
     ++node.ranks;
   }
   const std::uint64_t of_slot = charged_bytes(packet_elements) * std::max(1U, packets_of_slot);

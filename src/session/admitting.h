@@ -30,7 +30,8 @@ using Requests = std::vector<const JoinRequest*>;  // of a job's ranks, in order
 
 // ---- agree
 
-// A length that a rank asks for is used if all paths carry it (compare()). If no rank asks for one, the least measured one is.
+// A length that a rank asks for is used if all paths carry it (compare()). If no rank asks for one, the least measured one
+// is.
 [[nodiscard]] std::uint32_t agreed_packet_elements(const Requests& ranks);
 
 // ---- window

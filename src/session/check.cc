@@ -192,8 +192,7 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
            std::to_string(asked.packet_elements);
   }
   const Placement& placement = admission.placement;
-  if (std::string error =
-          first_of({rules.check_packet(admission.packet_elements), check(placement, asked.world_size)});
+  if (std::string error = first_of({rules.check_packet(admission.packet_elements), check(placement, asked.world_size)});
       !error.empty()) {
     return error;
   }

@@ -7,7 +7,7 @@
 
 namespace netsum::session {
 
-inline constexpr std::size_t longest_own_ask = 16 << 10;  // of a request, and of a profile
+inline constexpr std::size_t longest_own_ask = 16 << 10;   // of a request, and of a profile
 inline constexpr std::size_t longest_own_grant = 5 << 20;  // of an admission, with a share for each rank and lane
 
 template <class Archive>

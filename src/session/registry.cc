@@ -75,7 +75,7 @@ struct Registry::Impl {
   std::vector<StartJob> starts;
   std::vector<StopJob> stops;
   std::vector<JobEvent> events;
-  std::set<std::uint32_t> rank_epochs;         // of running and failed jobs
+  std::set<std::uint32_t> rank_epochs;               // of running and failed jobs
   std::map<std::string, std::vector<Profile>> said;  // by switches that are parents of others
   std::uint64_t next_ticket = 1;
   std::uint32_t slots_free = 0;
@@ -465,7 +465,9 @@ struct Registry::Impl {
                            "the same rank, or two jobs the same name",
                        {}});
       }
-      if (JoinOutcome outcome = compare(requests_of(job), request, *rules_of(request.protocol)); outcome.refusal != Refusal::none) return refuse(std::move(outcome));
+      if (JoinOutcome outcome = compare(requests_of(job), request, *rules_of(request.protocol));
+          outcome.refusal != Refusal::none)
+        return refuse(std::move(outcome));
     } else {
       job.name = request.job;
       job.tenant = request.tenant;

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "control/client.h"
+#include "jobs/netreduce_job.h"
 #include "netsum/error.h"
 #include "protocol/netreduce/roce_host.h"
 #include "runtime/thread.h"
-#include "jobs/netreduce_job.h"
 #include "session/registry.h"
 #include "support/recording_sink.h"
 #include "wire/ethernet.h"

@@ -16,11 +16,11 @@
 #include "control/border.h"
 #include "control/client.h"
 #include "e2e/rank_threads.h"
-#include "protocol/switchml/probe.h"
-#include "runtime/thread.h"
 #include "jobs/atp_job.h"
 #include "jobs/netreduce_job.h"
 #include "jobs/switchml_job.h"
+#include "protocol/switchml/probe.h"
+#include "runtime/thread.h"
 #include "support/raw_channel.h"
 #include "transport/udp.h"
 #include "wire/switchml.h"
@@ -653,8 +653,8 @@ TEST_F(TwoAggregators, ARankThatOneRefusesLeavesTheOther) {
   // Rank 1 waits at one of them with other parameters; nobody will come to it there.
   const auto waiting = std::async(std::launch::async, [this] {
     control::Client client({b_.address(), "", ""});
-    static_cast<void>(attempt(
-        [&] { static_cast<void>(client.join(request(client.hello(patience), 512), jobs::switchml_rules(), 3s)); }));
+    static_cast<void>(
+        attempt([&] { static_cast<void>(client.join(request(client.hello(patience), 512), jobs::switchml_rules(), 3s)); }));
   });
   const auto deadline = Clock::now() + patience;
   while (at_b_.report(patience).jobs.empty() && Clock::now() < deadline) {

@@ -309,16 +309,14 @@ class CheckedRegistry {
   std::set<std::pair<std::uint64_t, std::uint32_t>> left_;
 };
 
-// A join that is right, most often: of one of a few jobs, which are of any protocol. `ring`: what it asks for, if the job has
-// rings and its rank has not been here before.
+// A join that is right, most often: of one of a few jobs, which are of any protocol. `ring`: what it asks for, if the job
+// has rings and its rank has not been here before.
 [[nodiscard]] inline session::JoinRequest request_of(FuzzedDataProvider& input, const CheckedRegistry& registry,
                                                      jobs::RingAsk& ring) {
   session::JoinRequest request;
   const int kind = input.ConsumeIntegralInRange<int>(0, 7);
   const bool atp = kind == 4 || kind == 5, rings = kind > 5;
-  const session::ProtocolRules rules = rings ? jobs::netreduce_rules()
-                                       : atp ? jobs::atp_rules()
-                                             : jobs::switchml_rules();
+  const session::ProtocolRules rules = rings ? jobs::netreduce_rules() : atp ? jobs::atp_rules() : jobs::switchml_rules();
   request.protocol = rules.name;
   request.protocol_version = rules.version;
   const int job = input.ConsumeIntegralInRange<int>(0, 4);

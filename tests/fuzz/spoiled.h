@@ -167,8 +167,8 @@ struct RawField {
 
 // ---- messages
 
-// Goes through a message's fields (encoding/codec.h), counts them, and changes that with the number `target`. A protocol's own
-// part counts as several.
+// Goes through a message's fields (encoding/codec.h), counts them, and changes that with the number `target`. A protocol's
+// own part counts as several.
 class Spoiler {
  public:
   template <class Message>

@@ -73,12 +73,13 @@ TEST(BaselineProcess, RanksAgreeOnWhatIsTheProtocolsOwn) {
   const auto server = serve();
   expect_no_errors(on_ranks(2, [&](std::uint32_t rank) {
     const Options options = rank_options({server->address()}, rank, 2);
-    const Communicator ranks = collective::Connector::connect(options, ranks_with(std::chrono::milliseconds(700 - 400 * rank)));
+    const Communicator ranks =
+        collective::Connector::connect(options, ranks_with(std::chrono::milliseconds(700 - 400 * rank)));
     EXPECT_NE(std::string::npos, ranks.placement().find("patience 300 ms")) << ranks.placement();
   }));
   const auto outcomes = on_ranks(1, [&](std::uint32_t) {
-    static_cast<void>(collective::Connector::connect(rank_options({server->address()}, 0, 1),
-                                                     ranks_with(std::chrono::milliseconds(0))));
+    static_cast<void>(
+        collective::Connector::connect(rank_options({server->address()}, 0, 1), ranks_with(std::chrono::milliseconds(0))));
   });
   ASSERT_TRUE(outcomes[0]);
   EXPECT_EQ(ErrorCode::refused, outcomes[0]->code());

@@ -10,15 +10,23 @@
 #include <utility>
 #include <vector>
 
-#include "encoding/codec.h"
 #include "control/fingerprint.h"
+#include "encoding/codec.h"
+#include "jobs/atp_job.h"
+#include "jobs/chip_profile.h"
+#include "jobs/netreduce_job.h"
+#include "jobs/switchml_job.h"
+#include "jobs/tree.h"
+#include "netsum/error.h"
 #include "session/check.h"
+#include "wire/atp.h"
 #include "wire/netreduce.h"
 #include "wire/switchml.h"
 
 namespace netsum::control {
 namespace {
 
+using encoding::encoded;
 using std::chrono::milliseconds;
 
 Endpoint at(std::uint16_t port) {
@@ -27,6 +35,10 @@ Endpoint at(std::uint16_t port) {
 
 netreduce::Member member_of(std::uint32_t rank) {
   return {{0xfd, 2, static_cast<std::uint8_t>(rank)}, 16, rank, 17, 0x1000, 7};
+}
+
+jobs::RingAsk ring_ask() {
+  return {16, {member_of(1)}};
 }
 
 session::JoinRequest request() {
@@ -40,14 +52,12 @@ session::JoinRequest request() {
   r.slots_fixed = 4;
   r.slots_measured = 64;
   r.endpoints = {at(1)};
-  r.pool_slots = 5;
   r.switch_address = "leaf:1";
   r.recovers = true;
   r.progress = {9, 6, {11}};
   r.aggregators = {"a:1", "b:2"};
   r.former_epoch = 8;
-  r.message_packets = 16;
-  r.members = {member_of(1)};
+  r.own = own_part(ring_ask());
   r.local_ticket = 12;
   r.why_not_local = "none";
   r.needs_local = true;
@@ -61,6 +71,10 @@ session::JoinRequest request() {
   return r;
 }
 
+jobs::RingGrant ring_grant() {
+  return {16, {{member_of(0)}, {member_of(1)}, {member_of(2)}}};
+}
+
 session::Admission admission() {
   session::Admission a;
   a.job_epoch = 1;
@@ -68,13 +82,28 @@ session::Admission admission() {
   a.rank_epochs = {10, 11, 12};
   a.packet_elements = 256;
   a.slots = 4;
-  a.placement = {
-      {"leaf:1", "top:1"}, {1, session::Placement::at_server}, {0, 0, session::Placement::at_server}, 5, 1, 1, 2, 1};
+  a.placement = {{"leaf:1", "top:1"}, {1, session::Placement::at_server}, {0, 0, session::Placement::at_server}};
   a.resumption = {8, {{8, 1}, {11, 2}}};
-  a.message_packets = 16;
-  for (std::uint32_t rank = 0; rank < 3; ++rank) a.members.push_back({member_of(rank)});
+  a.own = own_part(ring_grant());
   a.local = true;
   a.why_not_local = "rank 0 is without";
+  return a;
+}
+
+// The same ranks and switches with ATP.
+session::JoinRequest atp_request() {
+  session::JoinRequest r = request();
+  r.protocol = "atp";
+  r.protocol_version = wire::atp::version;
+  r.own = own_part(jobs::AtpAsk{5});
+  return r;
+}
+jobs::AtpGrant atp_grant() {
+  return {5, 1, 2, atp::Indexing::linear, atp::Scaling::dynamic};
+}
+session::Admission atp_admission() {
+  session::Admission a = admission();
+  a.own = own_part(atp_grant());
   return a;
 }
 
@@ -98,15 +127,14 @@ jobs::AtpInstallation installation() {
 Hello hello() {
   return {{at(1), {.address = {}, .port = 7}},
           9,
-          10,
-          64,
+          true,
           "netsum-1",
           {{.address = {0xff, 2}, .port = 7}, {.address = {0xff, 2}, .port = 8}},
           true,
           1 << 20,
           false,
           PacketSecurity::tag,
-          jobs::ChipProfile{30, {64}}};
+          {jobs::pool_profile({10, 64}), jobs::said_profile({30, {64}})}};
 }
 
 seal::PacketKey key_of(std::uint8_t first) {
@@ -123,11 +151,32 @@ std::string again(const Message& message) {
   if (!value) return "refused: " + value.why();
   return encoded(*value) == first ? "same" : "another";
 }
-std::string again(const session::Admission& message) {
+std::string again(const session::Admission& message, const session::JoinRequest& asked = request(),
+                  const session::ProtocolRules& rules = jobs::netreduce_rules()) {
   const Bytes first = encoded(message);
-  const auto value = parse_admission(view(first), request(), jobs::netreduce_rules());
+  const auto value = parse_admission(view(first), asked, rules);
   if (!value) return "refused: " + value.why();
   return encoded(*value) == first ? "same" : "another";
+}
+
+session::SwitchMessage message_of(const jobs::TreeInstallation& tree) {
+  return jobs::tree_message(tree.start, tree.a_switch, tree.again, tree.switches, tree.root);
+}
+using jobs::message_of;
+
+// The message that a switch is told of the job in, over the border, read by its protocol and written again.
+template <class Installation, class Read>
+std::string again(const Installation& installation, const Read& read) {
+  const session::SwitchMessage message = message_of(installation);
+  if (const std::string border = again(message); border != "same") return border;
+  try {
+    return encoded(message_of(read(message))) == encoded(message) ? "same" : "another";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+jobs::TreeInstallation read_ring(const session::SwitchMessage& message) {
+  return jobs::read_ring(message, jobs::netreduce_rules());
 }
 
 TEST(Border, WhatIsWrittenIsRead) {
@@ -136,20 +185,20 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(Join{request(), milliseconds(1500)}));
   EXPECT_EQ("same", again(Life{1, 2, 3, {session::FailureCause::mismatch, "why"}}));
   EXPECT_EQ("same", again(Beat{{1, 2, 3, {}}}));
-  EXPECT_EQ("same", again(installation()));
-  EXPECT_EQ("same", again(ring()));
+  EXPECT_EQ("same", again(installation(), jobs::read_installation));
+  EXPECT_EQ("same", again(ring(), read_ring));
   jobs::AtpInstallation sealed_installation = installation();
   sealed_installation.security = PacketSecurity::tag;
   sealed_installation.again = true;
   sealed_installation.lanes[0].keys = {key_of(4), key_of(5)};
   sealed_installation.lanes[0].children[1].keys = {key_of(6), key_of(7)};
-  EXPECT_EQ("same", again(sealed_installation));
+  EXPECT_EQ("same", again(sealed_installation, jobs::read_installation));
   jobs::TreeInstallation sealed_ring = ring();
   sealed_ring.start.admission.security = PacketSecurity::tag;
   sealed_ring.start.admission.results = key_of(1);
   sealed_ring.start.keys = {{}, {key_of(8), key_of(9)}, {}};
   sealed_ring.start.switch_keys = {{key_of(10), key_of(11)}, {}};
-  EXPECT_EQ("same", again(sealed_ring));
+  EXPECT_EQ("same", again(sealed_ring, read_ring));
   EXPECT_EQ("same", again(hello()));
   EXPECT_EQ("same", again(admission()));
   session::Admission sealed = admission();
@@ -165,7 +214,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));
-  EXPECT_EQ("same", again(RingView{{"differ", RankSet::first(3)}, 9}));
+  EXPECT_EQ("same", again(InstallReply{{"differ", RankSet::first(3)}, 9}));
   EXPECT_EQ("same", again(Uninstall{5}));
   EXPECT_TRUE(parse_report(view(write_report({}))));
   const std::string nonce(nonce_bytes, '\xff');
@@ -173,6 +222,28 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(Challenge{"0.1", "0123", nonce, true, true}));
   EXPECT_EQ("same", again(Proofs{"a", "b"}));
   EXPECT_EQ("same", again(Failure{ErrorKind::busy, "later"}));
+}
+
+TEST(Border, OwnPartsAreReadAsTheyAreWritten) {
+  EXPECT_EQ("", session::check_request(jobs::netreduce_rules(), request()));
+  EXPECT_EQ("", session::check_request(jobs::atp_rules(), atp_request()));
+  EXPECT_EQ("same", again(atp_admission(), atp_request(), jobs::atp_rules()));
+  const jobs::RingGrant ring = jobs::ring_grant(admission());
+  EXPECT_EQ(ring_grant().message_packets, ring.message_packets);
+  EXPECT_EQ(ring_grant().members, ring.members);
+  const jobs::AtpGrant grant = jobs::atp_grant(atp_admission());
+  EXPECT_EQ(5U, grant.pool_slots);
+  EXPECT_EQ(1U, grant.part);
+  EXPECT_EQ(2U, grant.parts);
+  EXPECT_EQ(atp::Indexing::linear, grant.indexing);
+  EXPECT_EQ(atp::Scaling::dynamic, grant.scaling);
+  const auto parsed = parse<Hello>(view(encoded(hello())));
+  ASSERT_TRUE(parsed) << parsed.why();
+  const auto pool = jobs::pool_in(parsed->profiles);
+  ASSERT_TRUE(pool);
+  EXPECT_EQ(10U, pool->slots);
+  EXPECT_EQ(64U, pool->elements);
+  EXPECT_EQ((jobs::ChipProfile{30, {64}}), jobs::chip_in(parsed->profiles));
 }
 
 // A later netsum's fields are skipped; what has another type than it should is refused.
@@ -220,15 +291,19 @@ TEST(Border, TheFingerprintIsThatOfTheseLayouts) {
   const std::string all = layouts();
   EXPECT_NE(std::string::npos, all.find("heartbeat: 1 job_epoch: number; 2 rank: number; 3 rank_epoch: number; \n")) << all;
   EXPECT_NE(std::string::npos, all.find("9 endpoints: 64 times {1 address: 16 bytes; 2 port: number; 3 scope: number; }"));
+  for (const char* const own : {"pool_slots: number", "folded_epochs: number", "memory_key: number", "max_members: number",
+                                "rank_keys: ", "5 own: bytes "}) {
+    EXPECT_NE(std::string::npos, all.find(own)) << own << ": " << all;
+  }
 }
 
 // Every sentence that is ours to say passes at the other end.
 TEST(Border, SentencesLeaveAsOneLine) {
   const std::string words = "rank 1\nof " + std::string(5000, 'x');
-  const auto ring_view = parse<RingView>(view(write(RingView{{words, {}}, 1})));
-  ASSERT_TRUE(ring_view) << ring_view.why();
-  EXPECT_EQ(0U, ring_view->view.mismatch.find("rank 1 of xxx"));
-  EXPECT_EQ(session::longest_text, ring_view->view.mismatch.size());
+  const auto reply = parse<InstallReply>(view(write(InstallReply{{words, {}}, 1})));
+  ASSERT_TRUE(reply) << reply.why();
+  EXPECT_EQ(0U, reply->view.mismatch.find("rank 1 of xxx"));
+  EXPECT_EQ(session::longest_text, reply->view.mismatch.size());
   EXPECT_TRUE(parse<session::HeartbeatReply>(
       view(write(session::HeartbeatReply{session::HeartbeatReply::State::failed, words, {}, {}}))));
 }
@@ -302,10 +377,9 @@ TEST(Border, RequestsThatMakeNoSense) {
       {join("not a unicast address", [](auto& m) { m.endpoints[0].port = 0; }),
        join("not a unicast address", [](auto& m) { m.endpoints[0].address.fill(0xff); }),
        join("endpoints has more than 64", [](auto& m) { m.endpoints.resize(65, m.endpoints[0]); }),
-       join("24 bits", [](auto& m) { m.members[0].send_qp = 1U << 24; }),
-       join("24 bits", [](auto& m) { m.members[0].send_psn = 1U << 24; }), join("no name", [](auto& m) { m.job.clear(); }),
-       join("control characters", [](auto& m) { m.job = "\n"; }), join("not below", [](auto& m) { m.rank = 3; }),
-       join("world size 4097", [](auto& m) { m.world_size = 4097; }),
+       join("own is longer than", [](auto& m) { m.own = std::string(session::longest_own_ask + 1, 'x'); }),
+       join("no name", [](auto& m) { m.job.clear(); }), join("control characters", [](auto& m) { m.job = "\n"; }),
+       join("not below", [](auto& m) { m.rank = 3; }), join("world size 4097", [](auto& m) { m.world_size = 4097; }),
        join("power of two", [](auto& m) { m.slots_fixed = 3; }), join("operations", [](auto& m) { m.progress.kept = 10; }),
        join("operations", [](auto& m) { m.progress.next = UINT64_MAX - 1; }),
        join("finished has more than 4096", [](auto& m) { m.progress.finished.resize(5000, 12); }),
@@ -322,44 +396,199 @@ TEST(Border, RequestsThatMakeNoSense) {
   EXPECT_FALSE(parse<Greeting>(""));
 }
 
+template <class Part>
+using Spoil = std::function<void(Part&)>;
+
+// The border hands a protocol's own part on as it is.
+TEST(Border, OwnPartsOfRequestsThatMakeNoSense) {
+  const auto expect = [](const char* words, const session::ProtocolRules& rules, const session::JoinRequest& asked) {
+    const std::string why = session::check_request(rules, asked);
+    EXPECT_NE(std::string::npos, why.find(words)) << words << ": " << why;
+    EXPECT_TRUE(session::printable(why) && why.size() < 500) << why;
+  };
+  const auto ring = [&](const char* words, const Spoil<jobs::RingAsk>& spoil) {
+    jobs::RingAsk ask = ring_ask();
+    spoil(ask);
+    session::JoinRequest asked = request();
+    asked.own = own_part(ask);
+    expect(words, jobs::netreduce_rules(), asked);
+  };
+  ring("24 bits", [](auto& m) { m.members[0].send_qp = 1U << 24; });
+  ring("24 bits", [](auto& m) { m.members[0].receive_qp = 1U << 24; });
+  ring("24 bits", [](auto& m) { m.members[0].send_psn = 1U << 24; });
+  ring("name its queue pairs", [](auto& m) { m.members.clear(); });
+  ring("name its queue pairs", [](auto& m) { m.members.push_back(m.members[0]); });
+  ring("members has more than 64", [](auto& m) { m.members.resize(65, m.members[0]); });
+  ring("message", [](auto& m) { m.message_packets = UINT32_MAX; });
+  session::JoinRequest asked = request();
+  asked.own = "\xff";
+  expect("no message", jobs::netreduce_rules(), asked);
+  expect("no message", jobs::atp_rules(), asked);
+  expect("no part of its own", jobs::switchml_rules(), asked);
+  asked.own.clear();
+  EXPECT_EQ("", session::check_request(jobs::switchml_rules(), asked));
+}
+
+TEST(Border, OwnPartsOfAdmissionsThatMakeNoSense) {
+  const auto expect = [](const char* words, const session::JoinRequest& asked, const session::Admission& told,
+                         const session::ProtocolRules& rules) {
+    try {
+      const std::string why = parse_admission(view(encoded(told)), asked, rules).why();
+      EXPECT_NE(std::string::npos, why.find(words)) << words << ": " << why;
+      EXPECT_TRUE(session::printable(why) && why.size() < 500) << why;
+    } catch (const Error& error) {
+      ADD_FAILURE() << words << ": not refused, but thrown: " << error.what();
+    }
+  };
+  const auto ring = [&](const char* words, const Spoil<jobs::RingGrant>& spoil) {
+    jobs::RingGrant grant = ring_grant();
+    spoil(grant);
+    session::Admission told = admission();
+    told.own = own_part(grant);
+    expect(words, request(), told, jobs::netreduce_rules());
+  };
+  ring("queue pairs of 2", [](auto& m) { m.members.pop_back(); });
+  ring("0 queue pairs", [](auto& m) { m.members[0].clear(); });
+  ring("its own", [](auto& m) { m.members[1][0].memory_key = 9; });
+  ring("24 bits", [](auto& m) { m.members[0][0].send_qp = 1U << 24; });
+  ring("is another's", [](auto& m) { m.members[2] = m.members[0]; });
+  ring("in place of 16", [](auto& m) { m.message_packets = 8; });
+  ring("in place of 16", [](auto& m) { m.message_packets = 0; });
+  const auto atp = [&](const char* words, const Spoil<jobs::AtpGrant>& spoil) {
+    jobs::AtpGrant grant = atp_grant();
+    spoil(grant);
+    session::Admission told = atp_admission();
+    told.own = own_part(grant);
+    expect(words, atp_request(), told, jobs::atp_rules());
+  };
+  atp("part 2 of 2", [](auto& m) { m.part = 2; });
+  atp("part 1 of 0", [](auto& m) { m.parts = 0; });
+  atp("indexing has an unknown value", [](auto& m) { m.indexing = static_cast<atp::Indexing>(99); });
+  atp("scaling has an unknown value", [](auto& m) { m.scaling = static_cast<atp::Scaling>(99); });
+  session::Admission told = admission();
+  told.own = "\xff";
+  expect("no message", request(), told, jobs::netreduce_rules());
+  expect("no message", atp_request(), told, jobs::atp_rules());
+  session::JoinRequest without = request();
+  without.own.clear();
+  expect("no part of its own", without, told, jobs::switchml_rules());
+}
+
 // An empty message is what a random byte as the body parses to.
 TEST(Border, InstallationsThatMakeNoSense) {
-  EXPECT_FALSE(parse<jobs::AtpInstallation>(""));
-  EXPECT_FALSE(parse<jobs::TreeInstallation>(""));
-  expect_refused<jobs::AtpInstallation>(installation(),
-                                        {{"lanes 0", [](auto& m) { m.lanes.clear(); }},
-                                         {"lanes has more than 64", [](auto& m) { m.lanes.resize(65); }},
-                                         {"not a unicast address", [](auto& m) { m.lanes[0].parent = {}; }},
-                                         {"children 0", [](auto& m) { m.lanes[0].children.clear(); }},
-                                         {"rank 0 without", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; }},
-                                         {"window", [](auto& m) { m.window = 1U << 31; }}});
-  expect_refused<jobs::TreeInstallation>(
-      ring(), {{"lanes 0", [](auto& m) { m.root.clear(); }},
-               {"not the job's", [](auto& m) { m.start.admission.members.clear(); }},
-               {"number of ranks 0", [](auto& m) { m.start.endpoints.clear(); }},
-               {"no protocol", [](auto& m) { m.start.protocol.clear(); }},
-               {"queue pairs of a rank", [](auto& m) { m.start.admission.members[1].clear(); }},
-               {"rank 2 for each", [](auto& m) { m.start.endpoints[2].clear(); }},
-               {"for 2 ranks", [](auto& m) { m.start.endpoints.pop_back(); }},
-               {"no way", [](auto& m) { m.start.admission.placement.parent_of_switch[1] = 0; }},
-               {"at a switch that is none", [](auto& m) { m.start.admission.placement.switch_of_rank[1] = 2; }},
-               {"switch 2 of 2", [](auto& m) { m.a_switch = 2; }},
-               {"are somewhere", [](auto& m) { m.switches.pop_back(); }},
-               {"window 0", [](auto& m) { m.start.admission.slots = 0; }},
-               {"message length", [](auto& m) { m.start.admission.message_packets = 0; }}});
+  EXPECT_FALSE(parse<session::SwitchMessage>(""));
+  expect_refused<session::SwitchMessage>(
+      message_of(ring()), {{"epoch", [](auto& m) { m.job_epoch = 0; }},
+                           {"no name", [](auto& m) { m.job.clear(); }},
+                           {"control characters", [](auto& m) { m.job = "\n"; }},
+                           {"protocol's name", [](auto& m) { m.protocol = "\n"; }},
+                           {"own is longer than", [](auto& m) { m.own.assign(session::longest_own_grant + 1, 'x'); }}});
+  const auto expect = [](const char* words, const session::SwitchMessage& message, const auto& read) {
+    try {
+      static_cast<void>(read(message));
+      ADD_FAILURE() << words << ": accepted";
+    } catch (const Error& error) {
+      const std::string why = error.what();
+      EXPECT_EQ(ErrorCode::refused, error.code()) << why;
+      EXPECT_NE(std::string::npos, why.find(words)) << words << ": " << why;
+      EXPECT_TRUE(session::printable(why) && why.size() < 500) << why;
+    }
+  };
+  const auto tree = [](const session::SwitchMessage& message) {
+    return jobs::read_switchml(message, jobs::switchml_rules());
+  };
+  session::SwitchMessage nothing{"atp", "train", 1, false, {}};
+  expect("without sense", nothing, jobs::read_installation);
+  expect("without sense", nothing, read_ring);
+  expect("without sense", nothing, tree);
+  nothing.own.assign(5, '\xff');
+  expect("no message", nothing, jobs::read_installation);
+  expect("no message", nothing, read_ring);
+  expect("no message", nothing, tree);
+
+  const auto atp = [&](const char* words, const Spoil<jobs::AtpInstallation>& spoil) {
+    jobs::AtpInstallation spoiled = installation();
+    spoil(spoiled);
+    expect(words, message_of(spoiled), jobs::read_installation);
+    if (spoiled.lanes.size() > session::most_lanes) return;
+    EXPECT_NE(std::string::npos, jobs::check(spoiled).find(words)) << words << ": " << jobs::check(spoiled);
+  };
+  EXPECT_EQ("", jobs::check(installation()));
+  atp("lanes 0", [](auto& m) { m.lanes.clear(); });
+  atp("lanes has more than 64", [](auto& m) { m.lanes.resize(65); });
+  atp("not a unicast address", [](auto& m) { m.lanes[0].parent = {}; });
+  atp("children 0", [](auto& m) { m.lanes[0].children.clear(); });
+  atp("rank 0 without", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; });
+  atp("window", [](auto& m) { m.window = 1U << 31; });
+
+  const auto any = [&](const char* words, const Spoil<jobs::TreeInstallation>& spoil, const auto& read) {
+    jobs::TreeInstallation spoiled = ring();
+    spoil(spoiled);
+    expect(words, message_of(spoiled), read);
+  };
+  const auto both = [&](const char* words, const Spoil<jobs::TreeInstallation>& spoil) {
+    any(words, spoil, read_ring);
+    any(words, spoil, tree);
+  };
+  EXPECT_NO_THROW(static_cast<void>(tree(message_of(ring()))));
+  both("lanes 0", [](auto& m) { m.root.clear(); });
+  both("not the job's", [](auto& m) { m.start.admission.rank_epochs.clear(); });
+  both("number of ranks 0", [](auto& m) { m.start.endpoints.clear(); });
+  both("rank 2 for each", [](auto& m) { m.start.endpoints[2].clear(); });
+  both("for 2 ranks", [](auto& m) { m.start.endpoints.pop_back(); });
+  both("no way", [](auto& m) { m.start.admission.placement.parent_of_switch[1] = 0; });
+  both("at a switch that is none", [](auto& m) { m.start.admission.placement.switch_of_rank[1] = 2; });
+  both("switch 2 of 2", [](auto& m) { m.a_switch = 2; });
+  both("are somewhere", [](auto& m) { m.switches.pop_back(); });
+  both("slots 0", [](auto& m) { m.start.admission.slots = 0; });
+  both("other keys", [](auto& m) { m.start.admission.results = key_of(1); });
+  const auto of_ring = [&](const char* words, const Spoil<jobs::RingGrant>& spoil) {
+    any(
+        words,
+        [&](auto& m) {
+          jobs::RingGrant grant = ring_grant();
+          spoil(grant);
+          m.start.admission.own = own_part(grant);
+        },
+        read_ring);
+  };
+  of_ring("queue pairs of 0 ranks", [](auto& m) { m.members.clear(); });
+  of_ring("queue pairs of a rank", [](auto& m) { m.members[1].clear(); });
+  of_ring("24 bits", [](auto& m) { m.members[1][0].receive_qp = 1U << 24; });
+  of_ring("message length", [](auto& m) { m.message_packets = 0; });
+  any(
+      "no message", [](auto& m) { m.start.admission.own = "\xff"; }, read_ring);
+  any(
+      "without ranks below",
+      [](auto& m) {
+        m.start.admission.placement.switch_of_rank = {1, 1, 1};
+      },
+      tree);
 }
 
 TEST(Border, RepliesThatMakeNoSense) {
-  expect_refused<Hello>(hello(), {{"not a unicast address", [](auto& m) { m.lanes[0].port = 0; }},
-                                  {"lanes has more than 64", [](auto& m) { m.lanes.resize(65, m.lanes[0]); }},
-                                  {"one group per lane", [](auto& m) { m.groups.pop_back(); }},
-                                  {"outside of multicast", [](auto& m) { m.groups[0] = m.lanes[0]; }},
-                                  {"packets of 0", [](auto& m) { m.pool_elements = 0; }},
-                                  {"packets of", [](auto& m) { m.pool_elements = UINT32_MAX; }},
-                                  {"socket", [](auto& m) { m.local_socket = "\n"; }},
-                                  {"members", [](auto& m) { m.chip->max_members = 32; }},
-                                  {"no such length", [](auto& m) { m.chip->packet_elements.push_back(65); }},
-                                  {"more than 2", [](auto& m) { m.chip->packet_elements.resize(4, 64); }}});
+  expect_refused<Hello>(
+      hello(), {{"not a unicast address", [](auto& m) { m.lanes[0].port = 0; }},
+                {"lanes has more than 64", [](auto& m) { m.lanes.resize(65, m.lanes[0]); }},
+                {"one group per lane", [](auto& m) { m.groups.pop_back(); }},
+                {"outside of multicast", [](auto& m) { m.groups[0] = m.lanes[0]; }},
+                {"profiles has more than 16", [](auto& m) { m.profiles.resize(17); }},
+                {"own is longer than", [](auto& m) { m.profiles[0].own = std::string(session::longest_own_ask + 1, 'x'); }},
+                {"socket", [](auto& m) { m.local_socket = "\n"; }}});
+  for (const jobs::AtpPool& none : {jobs::AtpPool{10, 0}, jobs::AtpPool{10, UINT32_MAX}, jobs::AtpPool{0, 64}}) {
+    EXPECT_FALSE(jobs::pool_in({jobs::pool_profile(none)}));
+  }
+  for (const auto& [words, chip] :
+       std::vector<std::pair<const char*, jobs::ChipProfile>>{{"members", {wire::chip::max_members + 1, {64}}},
+                                                              {"no such length", {30, {64, 65}}},
+                                                              {"more than 2", {30, {64, 64, 64, 64}}}}) {
+    try {
+      static_cast<void>(jobs::chip_in({jobs::said_profile(chip)}));
+      ADD_FAILURE() << words;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string::npos, std::string(error.what()).find(words)) << words << ": " << error.what();
+    }
+  }
   expect_refused<session::Admission>(
       admission(), {{"epoch", [](auto& m) { m = {}; }},
                     {"epochs", [](auto& m) { m.rank_epochs.pop_back(); }},
@@ -369,9 +598,6 @@ TEST(Border, RepliesThatMakeNoSense) {
                     {"at a switch that is none", [](auto& m) { m.placement.switch_of_rank[0] = 2; }},
                     {"placement of 2", [](auto& m) { m.placement.switch_of_rank.pop_back(); }},
                     {"placement of 3", [](auto& m) { m.placement.switches.clear(); }},
-                    {"queue pairs of 2", [](auto& m) { m.members.pop_back(); }},
-                    {"0 queue pairs", [](auto& m) { m.members[0].clear(); }},
-                    {"its own", [](auto& m) { m.members[1][0].memory_key = 9; }},
                     {"operation 11", [](auto& m) { m.resumption.replays.erase(11); }},
                     {"operation 8", [](auto& m) { m.resumption.replays[8] = 3; }},
                     {"slots", [](auto& m) { m.slots = 0; }},
@@ -388,14 +614,14 @@ TEST(Border, RepliesThatMakeNoSense) {
                                                {"reason", [](auto& m) { m.state = State::failed; }},
                                                {"reason", [](auto& m) { m.reason = "\x1b[2J"; }},
                                                {"rank 4096", [](auto& m) { m.lost = max_world_size; }}});
-  expect_refused<RingView>({}, {{"words", [](auto& m) { m.view.mismatch = "\n"; }}});
+  expect_refused<InstallReply>({}, {{"words", [](auto& m) { m.view.mismatch = "\n"; }}});
   std::string ranks;
-  protozero::pbf_writer(ranks).add_packed_uint32(2, &max_world_size, &max_world_size + 1);
-  EXPECT_NE(std::string::npos, parse<RingView>(ranks).why().find("has a rank above 4095"));
+  protozero::pbf_writer(ranks).add_packed_uint32(3, &max_world_size, &max_world_size + 1);
+  EXPECT_NE(std::string::npos, parse<InstallReply>(ranks).why().find("has a rank above 4095"));
   const std::vector<std::uint32_t> many(max_world_size + 1, 0);
   ranks.clear();
-  protozero::pbf_writer(ranks).add_packed_uint32(2, many.begin(), many.end());
-  EXPECT_NE(std::string::npos, parse<RingView>(ranks).why().find("more than 4096"));
+  protozero::pbf_writer(ranks).add_packed_uint32(3, many.begin(), many.end());
+  EXPECT_NE(std::string::npos, parse<InstallReply>(ranks).why().find("more than 4096"));
   EXPECT_NE(std::string::npos, parse_report("").why().find("invalid report"));
 }
 

@@ -526,8 +526,8 @@ TEST_F(AtpRegistry, AServerGivesNoPartsButItsOwn) {
 }
 
 TEST_F(AtpRegistry, ThePoolIsThatOfTheSmallestSwitchThatARankIsAt) {
-  const auto outcome =
-      join({request(0, 5, "a", 30), request(1, 5, "b", 20), request(2, 5, "", 7), request(3, 5, "c", 40), request(4, 5, "d", 0)});
+  const auto outcome = join(
+      {request(0, 5, "a", 30), request(1, 5, "b", 20), request(2, 5, "", 7), request(3, 5, "c", 40), request(4, 5, "d", 0)});
   ASSERT_TRUE(outcome.admission) << outcome.reason;
   const AtpGrant grant = atp_grant(*outcome.admission);
   EXPECT_EQ(20U, grant.pool_slots) << "a rank at no switch has no pool, and one that knows none says 0";

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "jobs/switchml_job.h"
 #include "protocol/switchml/chip_switch.h"
 #include "session/registry.h"
-#include "jobs/switchml_job.h"
 
 namespace netsum::session {
 namespace {
