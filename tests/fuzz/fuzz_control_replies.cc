@@ -44,7 +44,7 @@ void start_lanes(const session::Admission& admission, const session::JoinRequest
   for (std::size_t lane = 0; lane < asked.endpoints.size(); ++lane) {
     if (asked.protocol == "atp") {
       const atp::WorkerConfig config =
-          jobs::worker_config(admission, asked.rank, {}, asked.endpoints[lane], asked.endpoints[lane]);
+          jobs::worker_config(admission, asked.rank, asked.endpoints[lane], asked.endpoints[lane]);
       if (elements <= most_elements) atp::Worker worker(config);
     } else if (asked.protocol == "netreduce") {
       const jobs::RingGrant grant = jobs::ring_grant(admission);

@@ -43,7 +43,10 @@ class OneLane final : public Lane {
   std::unique_ptr<Format> format_;
 };
 
-const Endpoint own = testing::port(3);
+Endpoint host(std::uint16_t port) {
+  return {.address = {0xfd, 1}, .port = port};
+}
+const Endpoint own = host(3);
 
 seal::PacketKey key(std::uint8_t number) {
   seal::PacketKey::Bytes bytes{};
@@ -60,8 +63,8 @@ jobs::AtpInstallation installation(PacketSecurity security) {
   installation.next_level = 1;
   installation.security = security;
   jobs::AtpInstallation::Lane& lane = installation.lanes.emplace_back();
-  lane.parent = testing::port(1);
-  lane.children.push_back({.endpoint = testing::port(2), .rank_epoch = 100, .ranks = {0}});
+  lane.parent = host(1);
+  lane.children.push_back({.endpoint = host(2), .rank_epoch = 100, .ranks = {0}});
   if (security != PacketSecurity::none) {
     lane.keys = {key(1), key(2)};
     lane.children[0].keys = {key(3), key(4)};
@@ -79,7 +82,7 @@ testing::Datagram sealed(seal::Hops& hops, const testing::Bytes& packet) {
   }
   network.flush();
   testing::Datagram sent = network.take().front();
-  sent.from = testing::port(2);
+  sent.from = host(2);
   return sent;
 }
 
@@ -95,9 +98,9 @@ TEST(AtpSwitchService, KeysThatItHasForgottenSealNoSecondPacketWithOneNumber) {
            {&told.job_epoch, 1});
   server.set(told.job_epoch, told.security, std::vector<seal::Neighbour>{{own, {}, hops.keys.up}}, {&told.job_epoch, 1});
   for (std::uint64_t life = 0; life < 3; ++life) {
-    const Part part = service.install(told, nullptr, [](const auto&) {});
+    const Part part = service.install(jobs::message_of(told), nullptr, [](const auto&) {});
     ASSERT_NE(nullptr, part.job);
-    EXPECT_EQ(nullptr, service.install(told, part.job.get(), [](const auto&) {}).job) << "a repeat";
+    EXPECT_EQ(nullptr, service.install(jobs::message_of(told), part.job.get(), [](const auto&) {}).job) << "a repeat";
     wire::atp::Common common;
     common.job_epoch = told.job_epoch;
     common.rank_epoch = 100;
@@ -116,10 +119,27 @@ TEST(AtpSwitchService, KeysOfAFormerProcessServeNobodyAgain) {
   AtpSwitchService service({&lane}, {.slots = 8, .packet_elements = 64});
   jobs::AtpInstallation told = installation(PacketSecurity::encrypt);
   told.again = true;
-  EXPECT_THROW(static_cast<void>(service.install(told, nullptr, [](const auto&) {})), Error);
+  EXPECT_THROW(static_cast<void>(service.install(jobs::message_of(told), nullptr, [](const auto&) {})), Error);
   told = installation(PacketSecurity::none);
   told.again = true;
-  EXPECT_NE(nullptr, service.install(told, nullptr, [](const auto&) {}).job);
+  EXPECT_NE(nullptr, service.install(jobs::message_of(told), nullptr, [](const auto&) {}).job);
+}
+
+TEST(AtpSwitchService, AMessageWithoutSenseIsRefusedBeforeAnythingIsTaken) {
+  OneLane lane;
+  AtpSwitchService service({&lane}, {.slots = 8, .packet_elements = 64});
+  const jobs::AtpInstallation good = installation(PacketSecurity::none);
+  EXPECT_LT(0U, service.cost(jobs::message_of(good)).own);
+  session::SwitchMessage bytes = jobs::message_of(good);
+  bytes.own.pop_back();
+  jobs::AtpInstallation without = good;
+  without.lanes.clear();
+  for (const session::SwitchMessage& wrong : {bytes, jobs::message_of(without)}) {
+    const auto prove = [](const auto&) { ADD_FAILURE() << "nothing is proved of it"; };
+    EXPECT_THROW(static_cast<void>(service.cost(wrong)), Error);
+    EXPECT_THROW(static_cast<void>(service.install(wrong, nullptr, prove)), Error);
+  }
+  EXPECT_NE(nullptr, service.install(jobs::message_of(good), nullptr, [](const auto&) {}).job);
 }
 
 }  // namespace

@@ -159,11 +159,6 @@ std::string again(const session::Admission& message, const session::JoinRequest&
   return encoded(*value) == first ? "same" : "another";
 }
 
-session::SwitchMessage message_of(const jobs::TreeInstallation& tree) {
-  return jobs::tree_message(tree.start, tree.a_switch, tree.again, tree.switches, tree.root);
-}
-using jobs::message_of;
-
 // The message that a switch is told of the job in, over the border, read by its protocol and written again.
 template <class Installation, class Read>
 std::string again(const Installation& installation, const Read& read) {
@@ -451,7 +446,10 @@ TEST(Border, OwnPartsOfAdmissionsThatMakeNoSense) {
   ring("0 queue pairs", [](auto& m) { m.members[0].clear(); });
   ring("its own", [](auto& m) { m.members[1][0].memory_key = 9; });
   ring("24 bits", [](auto& m) { m.members[0][0].send_qp = 1U << 24; });
-  ring("is another's", [](auto& m) { m.members[2] = m.members[0]; });
+  ring("is another's", [](auto& m) {
+    m.members[0][0].receive_qp = m.members[0][0].send_qp;
+    m.members[2] = m.members[0];
+  });
   ring("in place of 16", [](auto& m) { m.message_packets = 8; });
   ring("in place of 16", [](auto& m) { m.message_packets = 0; });
   const auto atp = [&](const char* words, const Spoil<jobs::AtpGrant>& spoil) {

@@ -4,16 +4,24 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "jobs/switchml_job.h"
+#include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
 #include "session/registry.h"
+#include "wire/switchml.h"
 
-namespace netsum::session {
+namespace netsum::jobs {
 namespace {
+
+using session::JoinRequest;
+using session::Placement;
+using session::ProtocolRules;
+using session::Refusal;
 
 TEST(ChipProfile, IsCheckedByItself) {
   EXPECT_EQ("", check(ChipProfile{}));
@@ -32,12 +40,35 @@ TEST(ChipProfile, IsAProtocolOfItsOwn) {
   EXPECT_TRUE(rules.watched);
   EXPECT_EQ("", rules.check_packet(64));
   EXPECT_NE(std::string::npos, rules.check_packet(256).find("64"));
-  JoinRequest request;
-  request.packet_elements = 256;
-  request.slots_fixed = 16;
-  request.world_size = 4;
-  EXPECT_EQ(switchml::ChipSwitch::total_bytes(256, 16), rules.memory_bytes(request, {}));
-  EXPECT_EQ(1U, rules.units(request));
+  const Placement placement;
+  const session::OwnPart none;
+  const session::Cost cost = rules.cost({4, 256, 16, placement, none});
+  EXPECT_EQ(switchml::ChipSwitch::total_bytes(256, 16), cost.memory);
+  EXPECT_EQ(1U, cost.units);
+  EXPECT_FALSE(rules.own);
+}
+
+TEST(ChipProfile, IsReadAsItWasSaid) {
+  const ChipProfile chip{8, {64}};
+  const session::Profile said = said_profile(chip);
+  EXPECT_EQ(switchml_chip_rules().name, said.protocol);
+  EXPECT_EQ(chip, chip_in({{"atp", ""}, said}));
+  EXPECT_EQ(ChipProfile{}, chip_in({said_profile({})})) << "its lengths are not added to those of the default";
+  EXPECT_FALSE(chip_in({}));
+  EXPECT_FALSE(chip_in({{"atp", said.own}})) << "a software switch";
+}
+
+// Not a software switch: ranks would send it packets that it does not take.
+TEST(ChipProfile, AChipThatCannotBeIsAnError) {
+  for (const session::Profile& wrong :
+       {said_profile({0, {64}}), said_profile({4, {}}), said_profile({4, {128}}), {said_profile({}).protocol, "\xff"}}) {
+    try {
+      static_cast<void>(chip_in({wrong}));
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(ErrorCode::internal, error.code());
+    }
+  }
 }
 
 TEST(ChipProfile, SaysWhyARankCannotJoin) {
@@ -93,11 +124,89 @@ TEST(ChipProfile, MembersAreNumberedByTheirLowestRanks) {
   for (std::uint32_t rank = 0; rank < 5; ++rank) EXPECT_EQ(numbers[rank], member_of(placement, rank)) << rank;
 }
 
+// ---- switches below
+
+TreeInstallation told(const ProtocolRules& rules) {
+  TreeInstallation installation;
+  installation.start.protocol = rules.name;
+  installation.start.job = "train";
+  session::Admission& admission = installation.start.admission;
+  admission.job_epoch = 7;
+  admission.rank_epochs = {10, 11, 12};
+  admission.packet_elements = 256;
+  admission.slots = 4;
+  admission.placement = placement_of({2, 1}, {Placement::at_server});
+  const auto host = [](std::uint16_t port) { return Endpoint{.address = {0xfd, 1}, .port = port}; };
+  for (std::uint16_t rank = 0; rank < 3; ++rank) installation.start.endpoints.push_back({host(100 + rank)});
+  installation.start.listens.resize(3);
+  installation.switches = {{host(200)}};
+  installation.root = {host(300)};
+  return installation;
+}
+
+TEST(SwitchmlTree, ASwitchReadsWhatTheRootWrites) {
+  for (const ProtocolRules& rules : {switchml_rules(), switchml_chip_rules()}) {
+    TreeInstallation sent = told(rules);
+    sent.again = true;
+    const TreeInstallation read = read_switchml(message_of(sent), rules);
+    EXPECT_EQ(rules.name, read.start.protocol);
+    EXPECT_EQ("train", read.start.job);
+    EXPECT_EQ(7U, read.start.admission.job_epoch);
+    EXPECT_TRUE(read.again);
+    EXPECT_THROW(refuse_again(read), Error);
+    EXPECT_NO_THROW(refuse_again(told(rules)));
+    EXPECT_EQ(message_of(sent).own, message_of(read).own);
+    const switchml::SwitchJobConfig job = switchml_job(read, 0);
+    ASSERT_EQ(2U, job.members.size()) << "rank 2 is next to the root";
+    EXPECT_EQ(11U, job.members[1].epoch);
+    EXPECT_EQ(sent.start.endpoints[1][0], job.members[1].endpoint);
+    EXPECT_EQ(sent.root[0], job.tree->parent);
+  }
+}
+
+TEST(SwitchmlTree, InstallationsThatMakeNoSenseAreRefused) {
+  const std::pair<const char*, std::function<void(TreeInstallation&)>> wrong[] = {
+      {"ranks below",
+       [](auto& i) {
+         i.start.admission.placement = placement_of({0, 3}, {Placement::at_server});
+       }},
+      {"number of ranks 0", [](auto& i) { i.start.endpoints.clear(); }},
+      {"not the job's", [](auto& i) { i.start.admission.rank_epochs.pop_back(); }},
+      {"lanes 0", [](auto& i) { i.root.clear(); }},
+      {"slots 0", [](auto& i) { i.start.admission.slots = 0; }},
+      {"slots 8192", [](auto& i) { i.start.admission.slots = 8192; }},
+      {"packets of 100", [](auto& i) { i.start.admission.packet_elements = 100; }},
+      {"placement of", [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); }},
+      {"switch 1 of 1", [](auto& i) { i.a_switch = 1; }},
+      {"address of rank 1", [](auto& i) { i.start.endpoints[1][0].port = 0; }},
+      {"aggregator's address", [](auto& i) { i.root[0] = {}; }},
+      {"a switch without an address", [](auto& i) { i.switches[0].clear(); }},
+      {"switch 0", [](auto& i) { i.start.admission.placement.parent_of_switch = {0}; }},
+      {"other keys", [](auto& i) { i.start.admission.security = PacketSecurity::tag; }},
+  };
+  for (const ProtocolRules& rules : {switchml_rules(), switchml_chip_rules()}) {
+    for (const auto& [words, change] : wrong) {
+      TreeInstallation installation = told(rules);
+      change(installation);
+      try {
+        static_cast<void>(read_switchml(message_of(installation), rules));
+        ADD_FAILURE() << words << ": it is taken";
+      } catch (const Error& error) {
+        EXPECT_EQ(ErrorCode::refused, error.code());
+        EXPECT_NE(std::string::npos, std::string(error.what()).find(words)) << words << ": " << error.what();
+      }
+    }
+    session::SwitchMessage message = message_of(told(rules));
+    message.own.pop_back();
+    EXPECT_THROW(static_cast<void>(read_switchml(message, rules)), Error);
+  }
+}
+
 TEST(ChipProfile, TheRegistryHoldsJobsToIt) {
-  RegistryConfig config;
+  session::RegistryConfig config;
   config.protocols = {switchml_chip_rules()};
   config.random = [next = std::uint64_t{1}]() mutable { return next++; };
-  Registry registry(config);
+  session::Registry registry(config);
   const auto refusal = [&](std::uint32_t world_size, std::uint32_t packet_elements, const char* protocol) {
     JoinRequest request;
     request.protocol_version = switchml_chip_rules().version;
@@ -120,4 +229,4 @@ TEST(ChipProfile, TheRegistryHoldsJobsToIt) {
 }
 
 }  // namespace
-}  // namespace netsum::session
+}  // namespace netsum::jobs

@@ -10,19 +10,34 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
+#include "jobs/switchml_job.h"
+#include "netsum/error.h"
 #include "session/check.h"
 #include "session/job_view.h"
+#include "session/registry.h"
 #include "support/virtual_network.h"
 #include "wire/netreduce.h"
 #include "wire/switchml.h"
 
-namespace netsum::session {
+namespace netsum::jobs {
 namespace {
 
 using namespace std::chrono_literals;
 using netreduce::Member;
 using netsum::testing::endpoint_of;
+using session::Admission;
+using session::HeartbeatReply;
+using session::HopKeys;
+using session::JoinOutcome;
+using session::JoinRequest;
+using session::Placement;
+using session::ProtocolRules;
+using session::Refusal;
+using session::Registry;
+using session::StartJob;
 
 constexpr std::size_t lanes = 2;
 
@@ -37,6 +52,12 @@ Member member_of(std::uint32_t rank, std::size_t lane, std::uint32_t host_of_ran
   return member;
 }
 
+RingAsk ask_of(std::uint32_t rank, std::uint32_t host_of_rank_0 = 1) {
+  RingAsk ask{16, {}};
+  for (std::size_t lane = 0; lane < lanes; ++lane) ask.members.push_back(member_of(rank, lane, host_of_rank_0));
+  return ask;
+}
+
 JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::string& job = "train",
                     std::uint32_t host_of_rank_0 = 1) {
   JoinRequest r;
@@ -47,10 +68,9 @@ JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::str
   r.world_size = world_size;
   r.packet_elements = 256;
   r.slots_fixed = 4;
-  r.message_packets = 16;
+  r.own = own_part(ask_of(rank, host_of_rank_0));
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     r.endpoints.push_back(endpoint_of(static_cast<std::uint8_t>(50 + rank), static_cast<std::uint16_t>(7000 + lane)));
-    r.members.push_back(member_of(rank, lane, host_of_rank_0));
   }
   return r;
 }
@@ -59,8 +79,7 @@ JoinRequest switchml_request(std::uint32_t rank, std::uint32_t world_size, const
   JoinRequest r = request(rank, world_size, job);
   r.protocol = "switchml";
   r.protocol_version = wire::switchml::version;
-  r.message_packets = 0;
-  r.members.clear();
+  r.own.clear();
   return r;
 }
 
@@ -87,44 +106,77 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
     EXPECT_NE("", rules.check_packet(elements)) << elements;
     EXPECT_NE("", at_a_bump.check_packet(elements)) << elements;
   }
-  EXPECT_EQ("", rules.check_request(request(0, 3)));
+  EXPECT_EQ("", check_request(rules, request(0, 3)));
   const auto refused = [&](const std::function<void(JoinRequest&)>& change) {
     JoinRequest r = request(0, 3);
     change(r);
-    return rules.check_request(r);
+    return check_request(rules, r);
   };
-  EXPECT_EQ("the rank does not name its queue pairs", refused([](JoinRequest& r) { r.members.clear(); }));
-  EXPECT_EQ("the rank does not name its queue pairs", refused([](JoinRequest& r) { r.members.pop_back(); }));
-  EXPECT_EQ("", refused([](JoinRequest& r) { r.message_packets = 0; })) << "then it follows from the packets";
-  EXPECT_EQ("message length 4097 is not between 1 and 4096", refused([](JoinRequest& r) { r.message_packets = 4097; }));
+  const auto refused_ask = [&](const std::function<void(RingAsk&)>& change) {
+    return refused([&](JoinRequest& r) {
+      RingAsk ask = ask_of(0);
+      change(ask);
+      r.own = own_part(ask);
+    });
+  };
+  EXPECT_EQ("the rank does not name its queue pairs", refused_ask([](RingAsk& ask) { ask.members.clear(); }));
+  EXPECT_EQ("the rank does not name its queue pairs", refused_ask([](RingAsk& ask) { ask.members.pop_back(); }));
+  EXPECT_EQ("", refused_ask([](RingAsk& ask) { ask.message_packets = 0; })) << "then it follows from the packets";
+  EXPECT_EQ("message length 4097 is not between 1 and 4096", refused_ask([](RingAsk& ask) { ask.message_packets = 4097; }));
   EXPECT_EQ("window 2048 is not between 1 and 1024", refused([](JoinRequest& r) { r.slots_fixed = 2048; }));
-  EXPECT_NE("", refused([](JoinRequest& r) { r.message_packets = 4096, r.slots_fixed = 1024; })) << "24-bit packet numbers";
+  EXPECT_NE("", refused([](JoinRequest& r) {
+              r.own = own_part(RingAsk{4096, ask_of(0).members});
+              r.slots_fixed = 1024;
+            }))
+      << "24-bit packet numbers";
+  const std::string wide = "a queue pair of rank 0 whose numbers have more than 24 bits";
+  EXPECT_EQ(wide, refused_ask([](RingAsk& ask) { ask.members[1].send_qp = 1U << 24; }));
+  EXPECT_EQ(wide, refused_ask([](RingAsk& ask) { ask.members[0].receive_qp = 1U << 24; }));
+  EXPECT_EQ(wide, refused_ask([](RingAsk& ask) { ask.members[0].send_psn = 1U << 24; }));
+  EXPECT_NE("", refused([](JoinRequest& r) { r.own = "\xff"; }));
   EXPECT_EQ("", refused([](JoinRequest& r) { r.slots_fixed = 0; })) << "then it is measured";
 }
 
 // A message of the window has a buffer of each packet of each rank.
 TEST(NetreduceRules, ASlotIsAMessageOfAllRanks) {
   const ProtocolRules rules = netreduce_rules();
-  EXPECT_EQ(16U * 3, rules.units(request(0, 3)));
-  JoinRequest large = request(0, 3);
-  large.packet_elements = 1024;
-  EXPECT_EQ(4U * 16 * 3, rules.units(large));
-  JoinRequest small = request(0, 3);
-  small.packet_elements = 64;
-  EXPECT_EQ(16U * 3, rules.units(small));
+  const auto cost = [&](std::uint32_t packet_elements, std::size_t switches = 0) {
+    Placement placement;
+    placement.switches.resize(switches);
+    const session::OwnPart own = own_part(RingGrant{16, {}});
+    return rules.cost({3, packet_elements, 4, placement, own});
+  };
+  EXPECT_EQ(16U * 3, cost(256).units);
+  EXPECT_EQ(4U * 16 * 3, cost(1024).units);
+  EXPECT_EQ(16U * 3, cost(64).units);
+  netreduce::RingConfig ring;
+  ring.members = 3;
+  ring.window = 4;
+  ring.message_packets = 16;
+  ring.mtu = 1024;
+  ring.tunnelled = true;
+  EXPECT_EQ(netreduce::Accelerator::memory_bytes(ring), cost(256).memory);
+  ring.members = 5;
+  EXPECT_EQ(netreduce::Accelerator::memory_bytes(ring), cost(256, 2).memory) << "any of which may be next to it";
 }
 
 // ---- rings
+
+RingGrant grant_of(std::uint32_t ranks) {
+  RingGrant grant{20, {}};
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) grant.members.push_back(ask_of(rank).members);
+  return grant;
+}
 
 StartJob start_of(std::uint32_t ranks) {
   StartJob start;
   start.admission.job_epoch = 0x1234567812345678;
   start.admission.packet_elements = 512;
   start.admission.slots = 8;
-  start.admission.message_packets = 20;
+  start.admission.own = own_part(grant_of(ranks));
   start.job = "train";
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    start.admission.members.push_back(request(rank, ranks).members);
+    start.admission.rank_epochs.push_back(10 + rank);
     start.endpoints.push_back(request(rank, ranks).endpoints);
   }
   return start;
@@ -205,6 +257,19 @@ TreeInstallation installation_of(std::uint32_t a_switch) {
   return installation;
 }
 
+// Empty, or why the switch refuses the message.
+std::string why_refused(const session::SwitchMessage& message) {
+  try {
+    static_cast<void>(read_ring(message, netreduce_rules()));
+  } catch (const Error& error) {
+    EXPECT_EQ(ErrorCode::refused, error.code());
+    const std::string words = error.what();
+    EXPECT_TRUE(words.starts_with("it is told of the job in a message without sense: ")) << words;
+    return words;
+  }
+  return "";
+}
+
 // The same lines as at a switch, but only connections between bumps have routes; what passes a bump is known to it.
 TEST(NetreduceJob, BumpsOfSeveralRacksHaveTheirPartsOfTheTree) {
   EXPECT_TRUE(bump_rules(true).switches && bump_rules(true).switches_needed);
@@ -235,8 +300,10 @@ TEST(NetreduceJob, BumpsOfSeveralRacksHaveTheirPartsOfTheTree) {
 
 TEST(NetreduceJob, ALeafLearnsItsPartOfTheTree) {
   for (std::size_t lane = 0; lane < lanes; ++lane) {
-    const TreeInstallation installation = installation_of(1);
-    EXPECT_EQ("", check(installation));
+    const TreeInstallation sent = installation_of(1);
+    const TreeInstallation installation = read_ring(message_of(sent), netreduce_rules());
+    EXPECT_EQ(sent.start.job, installation.start.job);
+    EXPECT_EQ(sent.start.admission.job_epoch, installation.start.admission.job_epoch);
     const netreduce::TunnelRing leaf = tunnel_ring(installation, lane);
     EXPECT_EQ("", netreduce::check(leaf.ring));
     EXPECT_EQ(4U, leaf.ring.members) << "all ranks, whose number is in the seals";
@@ -276,7 +343,9 @@ TEST(NetreduceJob, BothEndsOfAHopHaveItsKeys) {
     nodes[installation.root[lane]] = ring_neighbours(start, lane, netreduce::at_root, endpoint);
     for (std::uint32_t i = 0; i < 2; ++i) {
       const TreeInstallation told{for_switch(start, i), i, false, installation.switches, installation.root};
-      EXPECT_EQ("", check(told));
+      EXPECT_EQ("", why_refused(message_of(told)));
+      const auto message = tree_message(start, i, false, installation.switches, installation.root);
+      EXPECT_EQ(message_of(told).own, message.own);
       nodes[endpoint(i, lane)] = ring_neighbours(told, lane);
     }
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
@@ -302,11 +371,22 @@ TEST(NetreduceJob, BothEndsOfAHopHaveItsKeys) {
   EXPECT_EQ(hops, ways.size());
 }
 
+void spoil_grant(Admission& admission, const std::function<void(RingGrant&)>& how) {
+  RingGrant grant = ring_grant(admission);
+  how(grant);
+  admission.own = own_part(grant);
+}
+
 TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
   using Break = std::function<void(TreeInstallation&)>;
   const Break breaks[] = {
-      [](auto& i) { i.start.admission.members.clear(); },
-      [](auto& i) { i.start.admission.members[2].clear(); },
+      [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members.clear(); }); },
+      [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members[2].clear(); }); },
+      [](auto& i) { i.start.admission.own = "\xff"; },
+      [](auto& i) { i.start.admission.own.clear(); },
+      [](auto& i) { i.start.admission.rank_epochs.pop_back(); },
+      [](auto& i) { i.start.admission.results = key(1); },
+      [](auto& i) { i.start.admission.security = PacketSecurity::tag; },
       [](auto& i) { i.start.endpoints.pop_back(); },
       [](auto& i) { i.start.endpoints[1].clear(); },
       [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); },
@@ -322,18 +402,22 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
       [](auto& i) { i.root.clear(); },
       [](auto& i) { i.root[1] = {}; },
       [](auto& i) { i.root.resize(65, i.root[0]); },
-      [](auto& i) { i.start.job.clear(); },
-      [](auto& i) { i.start.admission.job_epoch = 0; },
       [](auto& i) { i.start.endpoints[1][1].port = 0; },
       [](auto& i) { i.start.endpoints[1].push_back(i.start.endpoints[1][0]); },
-      [](auto& i) { i.start.admission.members[2].pop_back(); },
-      [](auto& i) { i.start.admission.members[2][1] = i.start.admission.members[1][1] = i.start.admission.members[3][1]; },
-      [](auto& i) { i.start.admission.members.resize(1025, i.start.admission.members[0]); },
+      [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members[2].pop_back(); }); },
+      [](auto& i) {
+        spoil_grant(i.start.admission,
+                    [](RingGrant& grant) { grant.members[2][1] = grant.members[1][1] = grant.members[3][1]; });
+      },
+      [](auto& i) {
+        spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members.resize(1025, grant.members[0]); });
+      },
+      [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members[1][0].send_qp = 1U << 24; }); },
       [](auto& i) {
         i.switches[1][0].address = {0xff, 1};
       },
       [](auto& i) { i.start.admission.packet_elements = (1U << 30) + 256; },
-      [](auto& i) { i.start.admission.message_packets = 0; },
+      [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.message_packets = 0; }); },
       [](auto& i) { i.start.admission.slots = 0; },
       [](auto& i) { i.start.admission.slots = 1U << 30; },
       [](auto& i) { i.start.admission.packet_elements = 1U << 20; },
@@ -344,11 +428,11 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
   for (const Break& spoil : breaks) {
     TreeInstallation installation = installation_of(1);
     spoil(installation);
-    EXPECT_NE("", check(installation)) << &spoil - breaks;
+    EXPECT_NE("", why_refused(message_of(installation))) << &spoil - breaks;
   }
   TreeInstallation early = installation_of(1);
   early.switches[0].assign(lanes, {});
-  EXPECT_EQ("", check(early)) << "a switch that was not reached yet";
+  EXPECT_EQ("", why_refused(message_of(early))) << "a switch that was not reached yet";
 }
 
 TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
@@ -359,15 +443,21 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   good.placement.switch_of_rank.resize(4, Placement::at_server);
   asked.slots_fixed = good.slots;
   asked.packet_elements = good.packet_elements;
-  asked.message_packets = good.message_packets;
+  asked.own = own_part(RingAsk{20, ask_of(2).members});
   EXPECT_EQ("", check(good, asked, netreduce_rules()));
   const std::function<void(Admission&)> breaks[] = {
-      [](auto& a) { a.members.clear(); },
-      [](auto& a) { a.members.pop_back(); },
-      [](auto& a) { a.members.push_back(a.members[0]); },
-      [](auto& a) { a.members[0].pop_back(); },
-      [](auto& a) { a.members[2][1] = a.members[1][1]; },
-      [](auto& a) { a.members[3][0] = a.members[1][0] = a.members[0][0]; },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.clear(); }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.pop_back(); }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.push_back(grant.members[0]); }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[0].pop_back(); }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[2][1] = grant.members[1][1]; }); },
+      [](auto& a) {
+        spoil_grant(a, [](RingGrant& grant) { grant.members[3][0] = grant.members[1][0] = grant.members[0][0]; });
+      },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[1][0].receive_qp = 1U << 24; }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.message_packets = 21; }); },
+      [](auto& a) { a.own = "\xff"; },
+      [](auto& a) { a.own.clear(); },
       [](auto& a) { a.slots = 0; },
       [](auto& a) { a.placement.switch_of_rank[1] = 0; },
       [](auto& a) {
@@ -379,6 +469,14 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
     Admission admission = good;
     spoil(admission);
     EXPECT_NE("", check(admission, asked, netreduce_rules())) << &spoil - breaks;
+  }
+  // Where the rank has asked for no length.
+  asked.own = own_part(RingAsk{0, ask_of(2).members});
+  EXPECT_EQ("", check(good, asked, netreduce_rules()));
+  for (const std::uint32_t packets : {0U, 4097U}) {
+    Admission admission = good;
+    spoil_grant(admission, [&](RingGrant& grant) { grant.message_packets = packets; });
+    EXPECT_NE("", check(admission, asked, netreduce_rules())) << packets;
   }
 }
 
@@ -405,7 +503,7 @@ TEST(NetreduceJob, ARankKnowsWhoIsBesideIt) {
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       const netreduce::TunnelRing ring = tunnel_ring(start, lane);
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-        const netreduce::RoceHostConfig host = host_config(start.admission, rank, lane);
+        const netreduce::RoceHostConfig host = host_config(start.admission, ring_grant(start.admission), rank, lane);
         EXPECT_EQ(rank, host.worker.rank);
         EXPECT_EQ(ranks, host.worker.world_size);
         // The same numbers as the accelerator's, or no seal would fit.
@@ -440,7 +538,7 @@ class NetreduceRegistry : public ::testing::Test {
   explicit NetreduceRegistry(std::uint32_t slots = all_slots) : registry(make(slots)) {}
 
   static Registry make(std::uint32_t slots) {
-    RegistryConfig c;
+    session::RegistryConfig c;
     c.protocols = {switchml_rules(), netreduce_rules()};
     c.lanes = lanes;
     c.slots = slots;
@@ -474,13 +572,14 @@ TEST_F(NetreduceRegistry, AdmitsRingsWithAllTheirQueuePairs) {
   const JoinOutcome outcome = join({request(2, 3), request(0, 3), request(1, 3)});
   ASSERT_TRUE(outcome.admission) << outcome.reason;
   const Admission& admission = *outcome.admission;
-  EXPECT_EQ(16U, admission.message_packets);
+  const RingGrant grant = ring_grant(admission);
+  EXPECT_EQ(16U, grant.message_packets);
   EXPECT_EQ(4U, admission.slots);
-  ASSERT_EQ(3U, admission.members.size());
-  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(request(rank, 3).members, admission.members[rank]) << "by rank";
+  ASSERT_EQ(3U, grant.members.size());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ask_of(rank).members, grant.members[rank]) << "by rank";
   const auto starts = registry.take_starts();
   ASSERT_EQ(1U, starts.size());
-  EXPECT_EQ(admission.members, starts[0].admission.members);
+  EXPECT_EQ(admission.own, starts[0].admission.own);
   EXPECT_EQ(request(1, 3).endpoints, starts[0].endpoints[1]);
   EXPECT_EQ(all_slots - 4U * 16 * 3 * lanes, registry.slots_free());
 }
@@ -489,9 +588,8 @@ TEST_F(NetreduceRegistry, ServesJobsOfBothProtocols) {
   const JoinOutcome ring = join({request(0, 2), request(1, 2)});
   const JoinOutcome star = join({switchml_request(0, 2, "other"), switchml_request(1, 2, "other")});
   ASSERT_TRUE(ring.admission && star.admission);
-  EXPECT_FALSE(ring.admission->members.empty());
-  EXPECT_TRUE(star.admission->members.empty());
-  EXPECT_EQ(0U, star.admission->message_packets);
+  EXPECT_EQ(2U, ring_grant(*ring.admission).members.size());
+  EXPECT_TRUE(star.admission->own.empty());
   EXPECT_EQ(2U, registry.take_starts().size());
 }
 
@@ -511,14 +609,16 @@ TEST_F(NetreduceRegistry, RanksOfAJobAgreeOnProtocolAndMessages) {
   expect_refused({request(0, 2), switchml_request(1, 2, "train")}, Refusal::parameters_differ,
                  "rank 1 joined job 'train' for switchml, rank 0 for netreduce: all ranks must give the same");
   JoinRequest other = request(1, 2, "second");
-  other.message_packets = 17;
+  other.own = own_part(RingAsk{17, ask_of(1).members});
   expect_refused({request(0, 2, "second"), other}, Refusal::parameters_differ,
                  "rank 1 joined job 'second' with packets per message 17, rank 0 with 16: all ranks must give the same");
 }
 
 TEST_F(NetreduceRegistry, RefusesWhatItsRulesRefuse) {
   JoinRequest r = request(0, 2);
-  r.members.pop_back();
+  RingAsk ask = ask_of(0);
+  ask.members.pop_back();
+  r.own = own_part(ask);
   expect_refused({r}, Refusal::bad_parameters, "the rank does not name its queue pairs");
   EXPECT_EQ(Refusal::bad_parameters, join({request(0, 1025)}).refusal);
   EXPECT_TRUE(registry.jobs().empty());
@@ -569,24 +669,27 @@ TEST_F(NetreduceRegistry, RanksThatIssueDifferentCallsFailTheirJob) {
 
 // ---- what a stranger may say
 
-// A ring of another protocol's job would be put on the lanes with queue pairs that nobody has checked.
-TEST_F(NetreduceRegistry, OtherProtocolsHaveNoQueuePairs) {
+// Nobody would check it, and it would go to all ranks.
+TEST_F(NetreduceRegistry, AProtocolWithoutAPartOfItsOwnTakesNone) {
   JoinRequest r = switchml_request(0, 1, "train");
-  r.members.resize(1);
-  expect_refused({r}, Refusal::bad_parameters, "switchml has no queue pairs and no messages");
-  r.members.clear();
-  r.message_packets = 1;
-  expect_refused({r}, Refusal::bad_parameters, "switchml has no queue pairs and no messages");
+  r.own = request(0, 1).own;
+  expect_refused({r}, Refusal::bad_parameters, "switchml has no part of its own in joining");
   EXPECT_TRUE(registry.take_starts().empty());
 }
 
 // Two connections that look the same on the wire could not be told apart.
 TEST_F(NetreduceRegistry, AQueuePairIsOneRanks) {
-  std::vector<JoinRequest> requests = {request(0, 3), request(1, 3), request(2, 3)};
-  requests[2].members[1] = requests[1].members[1];
+  const auto with = [](JoinRequest request, const RingAsk& ask) {
+    request.own = own_part(ask);
+    return request;
+  };
+  RingAsk same = ask_of(2);
+  same.members[1] = ask_of(1).members[1];
+  std::vector<JoinRequest> requests = {request(0, 3), request(1, 3), with(request(2, 3), same)};
   EXPECT_TRUE(join(requests).admission) << "rank 1 to itself and to rank 0 are two connections";
-  requests = {request(0, 2, "second", 20), request(1, 2, "second", 20)};
-  requests[1].members[1].send_qp = requests[1].members[1].receive_qp;
+  RingAsk mixed = ask_of(1, 20);
+  mixed.members[1].send_qp = mixed.members[1].receive_qp;
+  requests = {request(0, 2, "second", 20), with(request(1, 2, "second", 20), mixed)};
   expect_refused(requests, Refusal::bad_parameters,
                  "job 'second': a queue pair between ranks 1 and 0 on lane 1 is another's");
   EXPECT_TRUE(join({request(0, 2, "third", 20), request(1, 2, "third", 20)}).admission) << "and nothing is left of it";
@@ -610,16 +713,19 @@ TEST_F(NetreduceRegistry, WhatAJobNeedsDoesNotWrap) {
   std::vector<JoinRequest> requests;
   for (std::uint32_t rank = 0; rank < 1024; ++rank) {
     JoinRequest r = request(rank, 1024, "huge");
-    for (Member& member : r.members) member.memory_key = rank;
-    for (Member& member : r.members) member.address[14] = static_cast<std::uint8_t>(rank / 200);
+    RingAsk ask = ask_of(rank);
+    for (Member& member : ask.members) member.memory_key = rank;
+    for (Member& member : ask.members) member.address[14] = static_cast<std::uint8_t>(rank / 200);
+    ask.message_packets = 2048;
+    r.own = own_part(ask);
     r.packet_elements = 1024;
-    r.message_packets = 2048;
     r.slots_fixed = 256;  // 256 * 4 * 2048 * 1024 * 2 lanes = 2^32
     requests.push_back(r);
   }
   const JoinOutcome outcome = join(requests);
   EXPECT_EQ(Refusal::no_slots, outcome.refusal);
-  EXPECT_NE(std::string::npos, outcome.reason.find("needs 4294967296 slots")) << outcome.reason;
+  EXPECT_NE(std::string::npos, outcome.reason.find("needs 4294967296 slots of 256 elements (256 per lane)"))
+      << outcome.reason;
 }
 
 // Where nobody asks for a length, messages are a quarter of the longest window that a rank measured.
@@ -628,13 +734,14 @@ TEST_F(NetreduceRegistry, MessagesFollowFromTheWindow) {
   for (JoinRequest& r : requests) {
     r.packet_elements = 1024 >> r.rank;
     r.packet_elements_measured = true;
-    r.message_packets = r.slots_fixed = 0;
+    r.own = own_part(RingAsk{0, ask_of(r.rank).members});
+    r.slots_fixed = 0;
     r.slots_measured = 10;
   }
   const JoinOutcome outcome = join(requests);
   ASSERT_TRUE(outcome.admission) << outcome.reason;
   EXPECT_EQ(512U, outcome.admission->packet_elements);
-  EXPECT_EQ(5U, outcome.admission->message_packets) << "rank 0's 10 packets are 20 of those agreed on";
+  EXPECT_EQ(5U, ring_grant(*outcome.admission).message_packets) << "rank 0's 10 packets are 20 of those agreed on";
   EXPECT_EQ(4U, outcome.admission->slots);
 }
 
@@ -665,8 +772,9 @@ TEST_F(NetreduceLargeRegistry, AMeasuredWindowIsOneThatARingMayHave) {
   EXPECT_EQ(1024U, outcome.admission->slots);
   for (JoinRequest& r : requests) {
     r.job = "second";
-    r.message_packets = 4096;
-    for (Member& member : r.members) member.address[13] = 9;
+    RingAsk ask{4096, ask_of(r.rank).members};
+    for (Member& member : ask.members) member.address[13] = 9;
+    r.own = own_part(ask);
   }
   const JoinOutcome longer = join(requests);
   ASSERT_TRUE(longer.admission) << longer.reason;
@@ -675,4 +783,4 @@ TEST_F(NetreduceLargeRegistry, AMeasuredWindowIsOneThatARingMayHave) {
 }
 
 }  // namespace
-}  // namespace netsum::session
+}  // namespace netsum::jobs

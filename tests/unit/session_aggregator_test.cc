@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/switchml_job.h"
 #include "wire/switchml.h"
 
 namespace netsum::session {
@@ -18,6 +19,7 @@ using State = HeartbeatReply::State;
 
 RegistryConfig config() {
   RegistryConfig c;
+  c.protocols = {jobs::switchml_rules()};
   c.slots = 64;  // one job's
   c.random = [engine = std::mt19937_64(7)]() mutable { return engine(); };
   return c;

@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "jobs/switchml_job.h"
 #include "wire/switchml.h"
 
 namespace netsum::session {
@@ -28,6 +30,7 @@ constexpr std::uint32_t all_slots = 1024;
 
 RegistryConfig config() {
   RegistryConfig c;
+  c.protocols = {jobs::switchml_rules()};
   c.slots = all_slots;
   c.heartbeat_timeout = 3s;
   c.join_timeout = 60s;
@@ -800,32 +803,83 @@ TEST(RegistryPlacement, SwitchesOfRanksAndThoseAboveThemAreInTheAdmission) {
   EXPECT_EQ(placement.switch_of_rank, starts[0].admission.placement.switch_of_rank);
 }
 
-TEST(RegistryPlacement, PartsAreThoseOfThisServerAndOfTheSmallestPool) {
-  RegistryConfig c = config();
-  c.protocols.front().switches = true;
-  c.switch_parents = {{"rack", "hall"}};
-  c.parts = 4;
-  c.first_part = 2;
-  Registry registry(std::move(c));
-  registry.on_pool("hall", 100);
-  registry.on_pool("rack", 1);  // of which its ranks speak
-  const auto join = [&](const std::string& job, std::uint32_t pool_slots) {
-    JoinRequest request = request_at(0, 1, "rack");
-    request.job = job;
-    request.pool_slots = pool_slots;
-    return *registry.join_outcome(registry.join(request, Time{1s}));
+// What a protocol grants is its own: the registry hands it on, and keeps it for the jobs that come after.
+TEST(RegistryOwn, RulesSeeWhatSwitchesSayAndWhatRunningJobsHave) {
+  struct Seen {
+    std::vector<std::string> asked, parents, others;
+    std::uint32_t window = 0;
   };
-  const auto first = join("first", 400);
-  ASSERT_TRUE(first.admission);
-  EXPECT_EQ(100U, first.admission->placement.pool_slots) << "as two jobs would share the hall's otherwise";
-  EXPECT_EQ((Part{50, 25}), part_of(first.admission->placement));
-  const auto few = join("few", 3);
-  EXPECT_EQ(Refusal::no_slots, few.refusal);
-  EXPECT_NE(std::string::npos, few.reason.find("3 slots of a switch make no 4 parts")) << few.reason;
-  const auto second = join("second", 400);
-  ASSERT_TRUE(second.admission);
-  EXPECT_EQ((Part{75, 25}), part_of(second.admission->placement));
-  EXPECT_NE(std::string::npos, join("third", 400).reason.find("all 2 parts"));
+  Seen seen;
+  ProtocolRules rules = jobs::switchml_rules();
+  rules.own.emplace();
+  rules.own->check_request = [](const JoinRequest& r) { return r.own.empty() ? "asks for nothing" : ""; };
+  rules.own->compare = [](const JoinRequest& first, const JoinRequest& second) -> std::optional<Difference> {
+    if (first.own.size() == second.own.size()) return std::nullopt;
+    return Difference{"words", static_cast<std::uint32_t>(first.own.size()), static_cast<std::uint32_t>(second.own.size())};
+  };
+  rules.own->agree = [&](const Gathered& gathered) {
+    seen = {};
+    for (const JoinRequest* const rank : gathered.ranks) seen.asked.push_back(rank->own);
+    for (const OwnPart* const parent : gathered.parents) seen.parents.push_back(*parent);
+    for (const OwnPart* const other : gathered.others) seen.others.push_back(*other);
+    seen.window = gathered.window;
+    Agreement agreement;
+    agreement.own = "granted to " + gathered.ranks.front()->job;
+    agreement.slots = 4;
+    if (gathered.ranks.front()->job == "greedy") {
+      agreement.refusal = Refusal::no_slots;
+      agreement.reason = "there is no more of it";
+    }
+    return agreement;
+  };
+  rules.own->check_admission = [](const Admission&, const JoinRequest&) { return std::string(); };
+  RegistryConfig c = config();
+  c.protocols = {rules, jobs::switchml_rules()};
+  c.protocols[1].name = "plain";
+  c.switch_parents = {{"rack", "hall"}, {"shed", "barn"}};
+  Registry registry(std::move(c));
+  registry.on_greeted("hall", {{"plain", "not for it"}, {"switchml", "a hall"}});
+  registry.on_greeted("rack", {{"switchml", "nobody's parent"}});
+  registry.on_greeted("barn", {{"switchml", "not above these ranks"}});
+  const auto join = [&](std::uint32_t rank, const std::string& job, const std::string& own,
+                        const std::string& protocol = "switchml") {
+    JoinRequest r = request(rank, 2, job);
+    r.protocol = protocol;
+    r.switch_address = "rack";
+    r.own = own;
+    return registry.join_outcome(registry.join(r, Time{1s})).value_or(JoinOutcome{});
+  };
+  EXPECT_EQ("asks for nothing", join(0, "first", "").reason);
+  EXPECT_EQ("", join(1, "first", "b").reason);
+  const JoinOutcome differs = join(0, "first", "aaa");
+  EXPECT_EQ(Refusal::parameters_differ, differs.refusal);
+  EXPECT_EQ("rank 0 joined job 'first' with words 3, rank 1 with 1: all ranks must give the same", differs.reason);
+  const JoinOutcome first = join(0, "first", "a");
+  ASSERT_TRUE(first.admission) << first.reason;
+  EXPECT_EQ("granted to first", first.admission->own);
+  EXPECT_EQ(4U, first.admission->slots);
+  EXPECT_EQ((std::vector<std::string>{"a", "b"}), seen.asked) << "by rank";
+  EXPECT_EQ(std::vector<std::string>{"a hall"}, seen.parents);
+  EXPECT_TRUE(seen.others.empty());
+  EXPECT_EQ(64U, seen.window);
+  const auto starts = registry.take_starts();
+  ASSERT_EQ(1U, starts.size());
+  EXPECT_EQ("granted to first", starts[0].admission.own);
+
+  EXPECT_EQ(Refusal::bad_parameters, join(0, "other", "a", "plain").refusal);
+  static_cast<void>(join(0, "other", "", "plain"));
+  EXPECT_TRUE(join(1, "other", "", "plain").admission);
+  static_cast<void>(join(0, "greedy", "a"));
+  const JoinOutcome greedy = join(1, "greedy", "b");
+  EXPECT_EQ(Refusal::no_slots, greedy.refusal);
+  EXPECT_EQ("job 'greedy': there is no more of it", greedy.reason);
+  static_cast<void>(join(0, "second", "a"));
+  EXPECT_TRUE(join(1, "second", "b").admission);
+  EXPECT_EQ(std::vector<std::string>{"granted to first"}, seen.others) << "not of another protocol, or of a refused job";
+  registry.fail(first.admission->job_epoch, "over", Time{1s});
+  static_cast<void>(join(0, "third", "a"));
+  EXPECT_TRUE(join(1, "third", "b").admission);
+  EXPECT_EQ(std::vector<std::string>{"granted to second"}, seen.others);
 }
 
 TEST(RegistryPlacement, AProtocolWithoutSwitchesOfItsOwnRefusesThem) {
@@ -870,20 +924,6 @@ TEST(RegistryPlacement, AnAddressOfASwitchIsOneLineOfReasonableLength) {
     ASSERT_TRUE(outcome);
     EXPECT_EQ(Refusal::bad_parameters, outcome->refusal);
   }
-}
-
-TEST(RegistryPlacement, ThePoolIsThatOfTheSmallestSwitchThatARankIsAt) {
-  RegistryConfig c = config();
-  c.protocols.front().switches = true;
-  Registry registry(std::move(c));
-  std::uint64_t last = 0;
-  const std::pair<const char*, std::uint32_t> ranks[] = {{"a", 30}, {"b", 20}, {"", 0}, {"c", 40}};
-  for (std::uint32_t rank = 0; rank < 4; ++rank) {
-    JoinRequest r = request_at(rank, 4, ranks[rank].first);
-    r.pool_slots = ranks[rank].second;
-    last = registry.join(r, Time{1s});
-  }
-  EXPECT_EQ(20U, registry.join_outcome(last)->admission->placement.pool_slots);
 }
 
 // A server that waits for its switches before it answers does not take the ranks' silence meanwhile for death.
@@ -1180,7 +1220,7 @@ TEST_F(KeyTest, EachRankHasItsOwnAndAllHaveTheResults) {
     EXPECT_TRUE(admission.keys.up == start.keys[rank].up && admission.keys.down == start.keys[rank].down);
     distinct.insert(admission.keys.up.bytes());
     distinct.insert(admission.keys.down.bytes());
-    EXPECT_EQ("", check(admission, three()[rank], switchml_rules()));
+    EXPECT_EQ("", check(admission, three()[rank], jobs::switchml_rules()));
   }
   EXPECT_EQ(7U, distinct.size());
 }
@@ -1200,8 +1240,8 @@ TEST_F(KeyTest, ANearRankNeedsNoneOfItsOwn) {
   EXPECT_TRUE(outcomes[0].admission->keys.up);
   EXPECT_FALSE(outcomes[1].admission->keys.up || outcomes[1].admission->keys.down);
   EXPECT_TRUE(outcomes[1].admission->results);  // results are of all ranks
-  EXPECT_EQ("", check(*outcomes[1].admission, asked[1], switchml_rules()));
-  EXPECT_NE("", check(*outcomes[1].admission, asked[0], switchml_rules()));
+  EXPECT_EQ("", check(*outcomes[1].admission, asked[1], jobs::switchml_rules()));
+  EXPECT_NE("", check(*outcomes[1].admission, asked[0], jobs::switchml_rules()));
 }
 
 TEST_F(KeyTest, TheRankThatAsksForMostDecides) {
@@ -1223,7 +1263,7 @@ TEST_F(KeyTest, SharedMemoryNeedsNone) {
   const auto outcomes = join_all(asked);
   ASSERT_TRUE(outcomes[0].admission->local);
   EXPECT_EQ(PacketSecurity::none, outcomes[0].admission->security);
-  EXPECT_EQ("", check(*outcomes[0].admission, asked[0], switchml_rules()));
+  EXPECT_EQ("", check(*outcomes[0].admission, asked[0], jobs::switchml_rules()));
 }
 
 TEST_F(KeyTest, WhereNoKeyCanTravelWhoeverNeedsOneIsRefused) {
@@ -1266,7 +1306,7 @@ TEST_F(KeyTest, AnAdmissionWithOtherKeysThanItShouldHaveIsRefused) {
   const auto broken = [&](const auto& how) {
     Admission admission = good;
     how(admission);
-    return check(admission, asked, switchml_rules());
+    return check(admission, asked, jobs::switchml_rules());
   };
   EXPECT_EQ("", broken([](Admission&) {}));
   EXPECT_NE("", broken([](Admission& a) { a.results = {}; }));
@@ -1275,7 +1315,7 @@ TEST_F(KeyTest, AnAdmissionWithOtherKeysThanItShouldHaveIsRefused) {
   EXPECT_NE("", broken([](Admission& a) { a.security = PacketSecurity::none; }));
   JoinRequest demanding = asked;
   demanding.security = PacketSecurity::encrypt;
-  EXPECT_NE("", check(good, demanding, switchml_rules()));
+  EXPECT_NE("", check(good, demanding, jobs::switchml_rules()));
 }
 
 TEST_F(RegistryTest, MemoryIsOfTheJobsThatLive) {
