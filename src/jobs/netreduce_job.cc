@@ -272,7 +272,7 @@ ProtocolRules netreduce_rules() {
 }
 
 std::uint32_t longest_message(std::uint32_t packet_elements) {
-  return std::max(1U, message_bytes / mtu_of(packet_elements));
+  return std::max(1U, message_bytes / std::max(1U, mtu_of(packet_elements)));
 }
 
 Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements) {

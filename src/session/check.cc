@@ -203,9 +203,8 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
     return "rank " + std::to_string(asked.rank) + " placed at a switch that is not its own";
   }
   const Terms terms{asked.world_size, admission.packet_elements, admission.slots, placement, admission.own};
-  if (std::string error = first_of({check_admission(rules, admission, asked), check_terms(rules, terms)}); !error.empty()) {
-    return error;
-  }
+  if (std::string error = check_admission(rules, admission, asked); !error.empty()) return error;
+  if (std::string error = check_terms(rules, terms); !error.empty()) return error;  // reads what was just checked
   if (std::string error = stream::check(admission.resumption, asked.progress, asked.world_size); !error.empty())
     return error;
   const bool sealed = admission.security != PacketSecurity::none;
