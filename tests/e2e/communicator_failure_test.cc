@@ -779,6 +779,12 @@ TEST_F(Strangers, InstallNoJobThatSendsToOthers) {
   EXPECT_EQ("", install(good));
 }
 
+TEST_F(Strangers, InstallNoJobOfAProtocolThatIsNotHere) {
+  const session::SwitchMessage message{"ps", "test", 7, false, {}};
+  const std::string why = RawChannel::why(channel_.call(control::Kind::install, message));
+  EXPECT_NE(std::string::npos, why.find("takes no jobs of protocol 'ps'")) << why;
+}
+
 TEST_F(Strangers, InstallNoRingThatSendsToOthers) {
   jobs::TreeInstallation ring = ring_of(6, {100});
   ring.start.endpoints[1] = {victim};
