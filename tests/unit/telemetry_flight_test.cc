@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/switchml_job.h"
 #include "netsum/error.h"
 #include "session/registry.h"
 #include "telemetry/flight_file.h"
@@ -201,6 +202,7 @@ TEST_F(FlightTest, MemoryIsBounded) {
 TEST(FlightFile, ExplainsASilentRank) {
   Time now{1000s};
   session::RegistryConfig config;
+  config.protocols = {jobs::switchml_rules()};
   config.heartbeat_timeout = 3s;
   config.random = [number = std::uint64_t{1}]() mutable { return ++number; };
   session::Registry registry(config);
