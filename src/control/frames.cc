@@ -166,14 +166,11 @@ void Frames::protect(const seal::PacketKey& key) {
 
 void Frames::tag_of(bool incoming, std::string_view header, std::string_view payload, char* tag) {
   const bool from_caller = incoming != (own_ == End::caller);
-  Bytes text;
-  text.reserve(9 + header.size() + payload.size());
-  text.push_back(from_caller ? 'c' : 'd');
-  std::array<char, 8> number{};
-  store_le(reinterpret_cast<std::byte*>(number.data()), incoming ? received_frames_ : sent_frames_);
-  text.insert(text.end(), number.begin(), number.end());
-  text.insert(text.end(), header.begin(), header.end());
-  text.insert(text.end(), payload.begin(), payload.end());
+  constexpr std::size_t before = 1 + sizeof(std::uint64_t);  // the direction, and the frame's number
+  Bytes text(before + header.size() + payload.size());
+  text[0] = from_caller ? 'c' : 'd';
+  store_le(reinterpret_cast<std::byte*>(&text[1]), incoming ? received_frames_ : sent_frames_);
+  std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), text.begin() + before));
   const std::string_view key(reinterpret_cast<const char*>(key_->bytes().data()), key_->bytes().size());
   const Digest digest = hmac_sha256(key, view(text));
   std::copy_n(digest.begin(), tag_bytes, tag);
