@@ -14,8 +14,9 @@ WORD = re.compile(r"^  (\S+(?: [A-Z:]+)*)  +(\S.*)$")
 
 
 def value_of(words):
-    """What a flag's value is called, and its default: "N:INT in [1 - 64]=1" gives N, 1; "A=B" has no default."""
-    found = re.search(r"=([^A-Z].*)$", words)
+    """What a flag's value is called, and its default: "N:INT in [1 - 64]=1" gives N, 1; "A=B" has no default. CLI11 2.4 writes
+    "N:INT in [1 - 64] [1]"."""
+    found = re.search(r"=([^A-Z].*)$", words) or re.search(r"(?<! in) \[(.*)\] *$", words)
     default = found[1] if found else ""
     return re.split(r":(?:INT|UINT|POSITIVE|FLOAT|TEXT)", words[:found.start()] if found else words)[0], default
 
