@@ -179,7 +179,7 @@ class Manifests(unittest.TestCase):
         ports = {(port["protocol"], port["containerPort"]) for port in container["ports"]}
         first = int(flags["--listen"].rsplit(":", 1)[1])
         self.assertEqual(ports, {("TCP", first), ("TCP", int(flags["--metrics"].rsplit(":", 1)[1])), *(("UDP", first + i) for i in range(int(flags["--threads"])))})
-        default = int(re.search(r"--memory-mib MIB:POSITIVE=(\d+)", listed)[1])
+        default = int(re.search(r"--memory-mib MIB:POSITIVE(?:=| \[)(\d+)", listed)[1])
         self.assertGreater(int(container["resources"]["limits"]["memory"].removesuffix("Mi")), default)
 
     def test_ranks_ask_for_the_service(self):
