@@ -47,7 +47,7 @@ class CommunicatorNetwork final : public Network {
 
 // Equal on all ranks.
 struct StagingConfig {
-  std::size_t chunk_bytes = std::size_t{1} << 20;  // a multiple of 16
+  std::size_t chunk_bytes = std::size_t{2} << 20;  // a multiple of 16
   std::size_t buffers = 8;                         // of a chunk each: all host memory that is used
   std::uint32_t lanes = 2;                         // each has a stream for either direction
 };

@@ -1,6 +1,7 @@
 #include "dense.h"
 
 #include <ATen/ops/equal.h>
+#include <c10/core/InferenceMode.h>
 
 #include <cstdint>
 
@@ -21,7 +22,13 @@ bool shares_memory(const at::Tensor& tensor) {
   return false;
 }
 
+void copy_into(const at::Tensor& to, const at::Tensor& values, bool non_blocking) {
+  const c10::InferenceMode as_it_was_made(to.is_inference());  // another thread may have made it
+  to.detach().copy_(values, non_blocking);
+}
+
 void write(const at::Tensor& to, const at::Tensor& values) {
+  const c10::InferenceMode as_it_was_made(to.is_inference());
   at::Tensor once = to.detach(), value = values;
   for (std::int64_t dim = 0; dim < to.dim(); ++dim) {
     if (to.stride(dim) != 0 || to.size(dim) < 2) continue;
@@ -31,7 +38,8 @@ void write(const at::Tensor& to, const at::Tensor& values) {
   once.copy_(value);
   if (once.numel() == to.numel()) return;
   const auto bytes_of = [](const at::Tensor& tensor) { return dense(tensor).reshape(-1).view(at::kByte); };
-  TORCH_CHECK(at::equal(bytes_of(to.detach()), bytes_of(values.to(to.scalar_type()))), "netsum: the result, ", to.sizes(),
+  TORCH_CHECK(at::equal(bytes_of(to.detach()), bytes_of(values.to(to.device(), to.scalar_type()))), "netsum: the result, ",
+              to.sizes(),
               ", has different values where elements of the expanded output share their memory: clone() the output first");
 }
 

@@ -15,8 +15,11 @@ namespace netsum::torch_backend {
 // Whether elements share their memory: the tensor is expanded.
 [[nodiscard]] bool shares_memory(const at::Tensor& tensor);
 
-// To a tensor of any strides. Throws if elements that share their memory (of an expanded tensor) were to have different
-// values.
+// On any thread, also to a tensor of inference mode.
+void copy_into(const at::Tensor& to, const at::Tensor& values, bool non_blocking = false);
+
+// The same, to a tensor of any strides. Throws if elements that share their memory (of an expanded tensor) were to have
+// different values.
 void write(const at::Tensor& to, const at::Tensor& values);
 
 }  // namespace netsum::torch_backend

@@ -83,7 +83,7 @@ void HostTwins::copy_in(c10::Device device) const {
     if (shares_memory(twin.device)) {
       write(twin.device, twin.host);  // compares, and so waits for the device
     } else {
-      twin.device.detach().copy_(twin.host, /*non_blocking=*/true);
+      copy_into(twin.device, twin.host, /*non_blocking=*/true);
     }
   }
 }

@@ -481,7 +481,7 @@ auto Group<Base>::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToA
   return after_gloo(inner, Call::all_to_all, c10d::OpType::ALLTOALL, outputs, [sent, all, output_splits, parts, received] {
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      parts[i].detach().copy_(all.narrow(0, offset, output_splits[i]).view(parts[i].sizes()));
+      copy_into(parts[i], all.narrow(0, offset, output_splits[i]).view(parts[i].sizes()));
       offset += output_splits[i];
     }
     received.write();

@@ -333,6 +333,12 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::Int
   return at::native::_reshape_alias(self, size, stride);
 }
 
+// As of a GPU's tensors: both are there.
+bool equal(const at::Tensor& one, const at::Tensor& other) {
+  TORCH_CHECK(one.device() == other.device(), "Expected all tensors to be on the same device");
+  return at::equal(one.cpu(), other.cpu());
+}
+
 void by_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
@@ -345,6 +351,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("as_strided", &as_strided);
   library.impl("view", &view);
   library.impl("_reshape_alias", &reshape_alias);
+  library.impl("equal", &equal);
 }
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&by_host>());

@@ -71,7 +71,7 @@ def case_collectives(rank, size):
 
     for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
         both(all_reduce(op), values)
-    both(all_reduce(dist.ReduceOp.SUM), torch.arange(700_000, dtype=torch.int64) * (rank + 1))  # 5.3 chunks
+    both(all_reduce(dist.ReduceOp.SUM), torch.arange(1_400_000, dtype=torch.int64) * (rank + 1))  # 5.3 chunks
     both(all_reduce(dist.ReduceOp.SUM), torch.empty(0))
     both(all_reduce(dist.ReduceOp.BAND), torch.randint(255, (1000,), generator=generator, dtype=torch.uint8))
 
@@ -237,9 +237,11 @@ def case_ddp(rank, size):
             optimizer.step()
         return [parameter.detach().cpu() for parameter in model.parameters()]
 
+    # A GPU's own products differ from the host's in their last bits.
+    same = torch.equal if DEVICE != "cuda" else lambda want, got: torch.allclose(want, got, rtol=1e-3, atol=1e-4)
     expected = train("cpu")
     for want, got in zip(expected, train(DEVICE), strict=True):
-        assert torch.equal(want, got)
+        assert same(want, got), (want - got).abs().max()
     counted = netsum.torch.statistics()
     assert counted["staged_tensor_bytes"] > 0, counted
 
@@ -254,15 +256,34 @@ def case_a_device_that_hangs(rank, size):
     if rank == 0:
         fake_device.hold_seconds = 15
         fake_device.hold(True)
+    began = time.monotonic()
     work = dist.all_reduce(tensor, async_op=True)
     try:
         work.wait()
     except RuntimeError as error:
         return str(error)
-    raise AssertionError("the all-reduce ended")
+    raise AssertionError(f"the all-reduce ended after {time.monotonic() - began:.1f} s")
+
+
+def case_inference(rank, size):
+    """Tensors of inference mode, which another thread writes."""
+    import torch
+    import torch.distributed as dist
+    import_device()
+    init_at_host()
+    with torch.inference_mode():
+        tensor = at_device(torch.full((100_000,), rank + 1.0))
+        dist.all_reduce(tensor)
+        parts = [torch.empty_like(tensor) for _ in range(size)]
+        dist.all_gather(parts, tensor)
+        for result in [tensor, *parts]:
+            assert torch.equal(result.cpu(), torch.full((100_000,), size * (size + 1) / 2)), result
 
 
 class Devices(unittest.TestCase):
+    def test_inference(self):
+        run("inference", 2)
+
     def test_collectives(self):
         run("collectives", 3)
 
