@@ -73,7 +73,7 @@ std::size_t HostTwins::bytes() const {
 
 void HostTwins::copy_out(c10::Device device) const {
   for (const Twin& twin : twins_) {
-    if (twin.is_read && twin.device.device() == device) twin.host.copy_(twin.device.detach(), /*non_blocking=*/true);
+    if (twin.is_read && twin.device.device() == device) copy_into(twin.host, twin.device.detach(), /*non_blocking=*/true);
   }
 }
 
