@@ -73,7 +73,9 @@ std::size_t HostTwins::bytes() const {
 
 void HostTwins::copy_out(c10::Device device) const {
   for (const Twin& twin : twins_) {
-    if (twin.is_read && twin.device.device() == device) copy_into(twin.host, twin.device.detach(), /*non_blocking=*/true);
+    if (!twin.is_read || twin.device.device() != device) continue;
+    // As they are read: a copy that does not wait would conjugate and negate at the host before the values are there.
+    copy_into(twin.host, twin.device.detach().resolve_conj().resolve_neg(), /*non_blocking=*/true);
   }
 }
 

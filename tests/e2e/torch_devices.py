@@ -253,6 +253,7 @@ def case_a_device_that_hangs(rank, size):
     fake_device = import_device()
     init_at_host(seconds=2)
     tensor = at_device(torch.ones(1000))
+    dist.all_reduce(tensor)  # allocates the pinned buffers, for which CUDA waits until the device is idle
     if rank == 0:
         fake_device.hold_seconds = 15
         fake_device.hold(True)
