@@ -54,7 +54,7 @@ void Journal::refusal(const std::string& line) {
     }
     ++refusals_.lines;
   }
-  if (left_out != 0) log(std::to_string(left_out) + " more calls were refused and not logged");
+  if (left_out != 0) log(std::to_string(left_out) + " more refused calls were not logged");
   log(line);
 }
 

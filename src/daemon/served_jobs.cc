@@ -80,7 +80,7 @@ service::Service& ServedJobs::taker_of(const session::SwitchMessage& message) co
     return !message.protocol.empty() && service->takes() == message.protocol;
   });
   if (taker != services_.end()) return **taker;
-  throw Error(ErrorCode::refused, "this daemon takes no jobs of protocol '" + message.protocol + "' from others");
+  throw Error(ErrorCode::refused, "this switch does not serve protocol '" + message.protocol + "'");
 }
 
 session::JobView ServedJobs::install(const session::SwitchMessage& message, const control::Caller& caller) {

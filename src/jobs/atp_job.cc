@@ -23,11 +23,56 @@ using session::StartJob;
 using session::SwitchEndpoint;
 
 template <class Archive>
-void fields(Archive& a, AtpPool& m);
+void fields(Archive& a, AtpPool& m) {
+  a.number(1, "slots", m.slots);
+  a.number(2, "elements", m.elements);
+}
 template <class Archive>
-void fields(Archive& a, AtpAsk& m);
+void fields(Archive& a, AtpAsk& m) {
+  a.number(1, "pool_slots", m.pool_slots);
+}
 template <class Archive>
-void fields(Archive& a, AtpGrant& m);
+void fields(Archive& a, AtpGrant& m) {
+  a.number(1, "pool_slots", m.pool_slots);
+  a.number(2, "part", m.part);
+  a.number(3, "parts", m.parts);
+  a.choice(4, "indexing", m.indexing, atp::Indexing::linear);
+  a.choice(5, "scaling", m.scaling, atp::Scaling::dynamic);
+}
+template <class Archive>
+void fields(Archive& a, AtpInstallation::Child& m) {
+  a.message(1, "endpoint", m.endpoint);
+  a.flag(2, "is_switch", m.is_switch);
+  a.number(3, "rank_epoch", m.rank_epoch);
+  a.list(4, "ranks", m.ranks, max_world_size);
+  a.number(5, "cookie", m.cookie);
+  a.message(6, "keys", m.keys);
+}
+template <class Archive>
+void fields(Archive& a, AtpInstallation::Lane& m) {
+  a.message(1, "parent", m.parent);
+  a.list(2, "children", m.children, max_world_size);
+  a.message(3, "keys", m.keys);
+  a.message(4, "own", m.own);
+}
+template <class Archive>
+void fields(Archive& a, AtpInstallation& m) {
+  a.number(1, "folded_epochs", m.folded_epochs);
+  a.number(2, "packet_elements", m.packet_elements);
+  a.number(3, "level", m.level);
+  a.number(4, "next_level", m.next_level);
+  a.flag(5, "saturating", m.saturating);
+  a.list(6, "lanes", m.lanes, session::most_lanes);
+  a.number(7, "window", m.window);
+  a.number(8, "first_slot", m.part.first);
+  a.number(9, "own_slots", m.part.count);
+  a.choice(10, "security", m.security, PacketSecurity::encrypt);
+}
+
+std::string atp_layout() {
+  using encoding::Layout;
+  return Layout::of<AtpPool>() + Layout::of<AtpAsk>() + Layout::of<AtpGrant>() + Layout::of<AtpInstallation>();
+}
 
 namespace {
 
@@ -166,58 +211,6 @@ bool same_children(const AtpInstallation::Lane& a, const AtpInstallation::Lane& 
 
 }  // namespace
 
-template <class Archive>
-void fields(Archive& a, AtpPool& m) {
-  a.number(1, "slots", m.slots);
-  a.number(2, "elements", m.elements);
-}
-template <class Archive>
-void fields(Archive& a, AtpAsk& m) {
-  a.number(1, "pool_slots", m.pool_slots);
-}
-template <class Archive>
-void fields(Archive& a, AtpGrant& m) {
-  a.number(1, "pool_slots", m.pool_slots);
-  a.number(2, "part", m.part);
-  a.number(3, "parts", m.parts);
-  a.choice(4, "indexing", m.indexing, atp::Indexing::linear);
-  a.choice(5, "scaling", m.scaling, atp::Scaling::dynamic);
-}
-template <class Archive>
-void fields(Archive& a, AtpInstallation::Child& m) {
-  a.message(1, "endpoint", m.endpoint);
-  a.flag(2, "is_switch", m.is_switch);
-  a.number(3, "rank_epoch", m.rank_epoch);
-  a.list(4, "ranks", m.ranks, max_world_size);
-  a.number(5, "cookie", m.cookie);
-  a.message(6, "keys", m.keys);
-}
-template <class Archive>
-void fields(Archive& a, AtpInstallation::Lane& m) {
-  a.message(1, "parent", m.parent);
-  a.list(2, "children", m.children, max_world_size);
-  a.message(3, "keys", m.keys);
-  a.message(4, "own", m.own);
-}
-template <class Archive>
-void fields(Archive& a, AtpInstallation& m) {
-  a.number(1, "folded_epochs", m.folded_epochs);
-  a.number(2, "packet_elements", m.packet_elements);
-  a.number(3, "level", m.level);
-  a.number(4, "next_level", m.next_level);
-  a.flag(5, "saturating", m.saturating);
-  a.list(6, "lanes", m.lanes, session::most_lanes);
-  a.number(7, "window", m.window);
-  a.number(8, "first_slot", m.part.first);
-  a.number(9, "own_slots", m.part.count);
-  a.choice(10, "security", m.security, PacketSecurity::encrypt);
-}
-
-std::string atp_layout() {
-  using encoding::Layout;
-  return Layout::of<AtpPool>() + Layout::of<AtpAsk>() + Layout::of<AtpGrant>() + Layout::of<AtpInstallation>();
-}
-
 session::Profile pool_profile(const AtpPool& pool) {
   return {atp_name, written(pool)};
 }
@@ -302,7 +295,7 @@ AtpInstallation read_installation(const session::SwitchMessage& message) {
   auto read = encoding::parsed<AtpInstallation>(encoding::view(message.own), [](AtpInstallation& installation) {
     if (std::string error = check(installation); !error.empty()) throw encoding::Nonsense{std::move(error)};
   });
-  if (!read) throw Error(ErrorCode::refused, "it is told of the job in a message without sense: " + read.why());
+  if (!read) throw Error(ErrorCode::refused, "invalid installation of job '" + message.job + "': " + read.why());
   AtpInstallation installation = std::move(*read);
   installation.job = message.job;
   installation.job_epoch = message.job_epoch;

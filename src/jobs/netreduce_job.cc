@@ -127,7 +127,7 @@ std::string check_members(std::span<const std::vector<netreduce::Member>> member
       const netreduce::Member &own = members[rank][lane], &next = members[(rank + 1) % members.size()][lane];
       if (!connections.insert(netreduce::data_connection(own, next)).second ||
           !connections.insert(netreduce::answer_connection(own, next)).second) {
-        return "a queue pair of rank " + std::to_string(rank) + " on lane " + std::to_string(lane) + " is another's";
+        return "a queue pair of rank " + std::to_string(rank) + " on lane " + std::to_string(lane) + " is in use already";
       }
     }
   }
@@ -158,7 +158,7 @@ std::string clash(const RingGrant& grant, const std::vector<const session::OwnPa
   for_each_connection(grant, [&](std::size_t lane, const netreduce::Connection& connection, std::uint32_t rank) {
     if (take(lane, connection, rank) || !error.empty()) return;
     error = "a queue pair between ranks " + std::to_string(rank) + " and " +
-            std::to_string((rank + 1) % grant.members.size()) + " on lane " + std::to_string(lane) + " is another's";
+            std::to_string((rank + 1) % grant.members.size()) + " on lane " + std::to_string(lane) + " is in use already";
   });
   return error;
 }
@@ -344,7 +344,7 @@ TreeInstallation read_ring(const session::SwitchMessage& message, const Protocol
   });
   // The check of the first lane covers all of them.
   const std::string why = grant ? netreduce::check(tunnel_ring(installation, 0).ring) : grant.why();
-  if (!why.empty()) throw Error(ErrorCode::refused, "it is told of the job in a message without sense: " + why);
+  if (!why.empty()) throw Error(ErrorCode::refused, "invalid installation of job '" + message.job + "': " + why);
   return installation;
 }
 

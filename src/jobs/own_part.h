@@ -20,7 +20,7 @@ template <class Part>
 template <class Part>
 [[nodiscard]] Part checked_part(std::string_view own) {
   auto part = encoding::parsed<Part>(own);
-  if (!part) throw Error(ErrorCode::internal, "a part of a job that was checked cannot be read: " + part.why());
+  if (!part) throw Error(ErrorCode::internal, "the protocol's part of a checked message cannot be decoded: " + part.why());
   return std::move(*part);
 }
 

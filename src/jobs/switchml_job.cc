@@ -24,16 +24,22 @@ switchml::HopKeys keys_of(const std::vector<RankKeys>& keys, std::size_t number,
   return number < keys.size() ? of_lane(keys[number], lane) : switchml::HopKeys();
 }
 
+// Without members.
+switchml::SwitchJobConfig lane_of(const Admission& admission, std::size_t lane) {
+  switchml::SwitchJobConfig config;
+  config.epoch = admission.job_epoch;
+  config.packet_elements = admission.packet_elements;
+  config.slots = admission.slots;
+  config.security = admission.security;
+  config.results = of_lane(admission.results, lane);
+  return config;
+}
+
 // At one switch of the tree, or the root.
 switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
                                    const SwitchEndpoint& endpoint) {
   const Placement& placement = start.admission.placement;
-  switchml::SwitchJobConfig config;
-  config.epoch = start.admission.job_epoch;
-  config.packet_elements = start.admission.packet_elements;
-  config.slots = start.admission.slots;
-  config.security = start.admission.security;
-  config.results = of_lane(start.admission.results, lane);
+  switchml::SwitchJobConfig config = lane_of(start.admission, lane);
   switchml::TreePlace& tree = config.tree.emplace();
   tree.rank_epochs = start.admission.rank_epochs;
   if (a_switch != Placement::at_server) {
@@ -139,12 +145,7 @@ switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane, 
 }
 
 switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane) {
-  switchml::SwitchJobConfig config;
-  config.epoch = start.admission.job_epoch;
-  config.packet_elements = start.admission.packet_elements;
-  config.slots = start.admission.slots;
-  config.security = start.admission.security;
-  config.results = of_lane(start.admission.results, lane);
+  switchml::SwitchJobConfig config = lane_of(start.admission, lane);
   for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
     config.members.push_back({start.admission.rank_epochs[rank], start.endpoints[rank][lane], start.listens[rank],
                               keys_of(start.keys, rank, lane)});
@@ -154,7 +155,8 @@ switchml::SwitchJobConfig switchml_job(const StartJob& start, std::size_t lane) 
 
 TreeInstallation read_switchml(const session::SwitchMessage& message, const session::ProtocolRules& rules) {
   TreeInstallation installation = read_tree(message, rules);
-  if (switchml_job(installation, 0).members.empty()) throw Error(ErrorCode::refused, "it is a switch without ranks below");
+  if (switchml_job(installation, 0).members.empty())
+    throw Error(ErrorCode::refused, "invalid installation of job '" + message.job + "': no rank is below this switch");
   return installation;
 }
 

@@ -31,8 +31,8 @@ std::string check(const TreeInstallation& installation, const session::ProtocolR
     return "endpoints of " + std::to_string(ranks) + " ranks, which are not the job's";
   const std::size_t switches = admission.placement.switches.size();
   if (installation.a_switch >= switches || installation.switches.size() != switches) {
-    return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) + ", of which " +
-           std::to_string(installation.switches.size()) + " are somewhere";
+    return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) + ", with addresses of " +
+           std::to_string(installation.switches.size()) + " switches";
   }
   const auto all_hosts = [](const std::vector<Endpoint>& of) { return std::all_of(of.begin(), of.end(), session::is_host); };
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -128,7 +128,7 @@ TreeInstallation read_tree(const session::SwitchMessage& message, const session:
   auto read = encoding::parsed<TreeInstallation>(encoding::view(message.own), [&](TreeInstallation& installation) {
     if (std::string error = check(installation, rules); !error.empty()) throw encoding::Nonsense{std::move(error)};
   });
-  if (!read) throw Error(ErrorCode::refused, "it is told of the job in a message without sense: " + read.why());
+  if (!read) throw Error(ErrorCode::refused, "invalid installation of job '" + message.job + "': " + read.why());
   TreeInstallation installation = std::move(*read);
   installation.start.protocol = message.protocol;
   installation.start.job = message.job;
@@ -139,7 +139,7 @@ TreeInstallation read_tree(const session::SwitchMessage& message, const session:
 
 void refuse_again(const TreeInstallation& installation) {
   if (!installation.again) return;
-  throw Error(ErrorCode::refused, "the switch was restarted or unreachable, and has lost the job's sums");
+  throw Error(ErrorCode::refused, "the switch has lost the job's sums, as it was restarted or unreachable");
 }
 
 std::vector<session::KnownAs> known_as(const TreeInstallation& installation) {

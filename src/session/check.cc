@@ -64,9 +64,9 @@ std::string check(const Placement& placement, std::size_t ranks) {
   const std::size_t switches = placement.switches.size();
   if (switches > most_switches) return std::to_string(switches) + " switches are too many for a job";
   if (placement.parent_of_switch.size() != switches || placement.switch_of_rank.size() != ranks) {
-    return "a placement of " + std::to_string(placement.switch_of_rank.size()) + " ranks at " + std::to_string(switches) +
-           " switches, of which " + std::to_string(placement.parent_of_switch.size()) + " have a way up, for " +
-           std::to_string(ranks) + " ranks";
+    return "the placement is inconsistent: ranks " + std::to_string(placement.switch_of_rank.size()) + " of " +
+           std::to_string(ranks) + ", switches " + std::to_string(switches) + ", parents of switches " +
+           std::to_string(placement.parent_of_switch.size());
   }
   const auto named = [](const std::string& name) { return !name.empty() && is_name(name); };
   if (!std::all_of(placement.switches.begin(), placement.switches.end(), named))

@@ -782,7 +782,7 @@ TEST_F(Strangers, InstallNoJobThatSendsToOthers) {
 TEST_F(Strangers, InstallNoJobOfAProtocolThatIsNotHere) {
   const session::SwitchMessage message{"ps", "test", 7, false, {}};
   const std::string why = RawChannel::why(channel_.call(control::Kind::install, message));
-  EXPECT_NE(std::string::npos, why.find("takes no jobs of protocol 'ps'")) << why;
+  EXPECT_NE(std::string::npos, why.find("does not serve protocol 'ps'")) << why;
 }
 
 TEST_F(Strangers, InstallNoRingThatSendsToOthers) {

@@ -446,7 +446,7 @@ TEST(Border, OwnPartsOfAdmissionsThatMakeNoSense) {
   ring("0 queue pairs", [](auto& m) { m.members[0].clear(); });
   ring("its own", [](auto& m) { m.members[1][0].memory_key = 9; });
   ring("24 bits", [](auto& m) { m.members[0][0].send_qp = 1U << 24; });
-  ring("is another's", [](auto& m) {
+  ring("is in use already", [](auto& m) {
     m.members[0][0].receive_qp = m.members[0][0].send_qp;
     m.members[2] = m.members[0];
   });
@@ -496,9 +496,9 @@ TEST(Border, InstallationsThatMakeNoSense) {
     return jobs::read_switchml(message, jobs::switchml_rules());
   };
   session::SwitchMessage nothing{"atp", "train", 1, false, {}};
-  expect("without sense", nothing, jobs::read_installation);
-  expect("without sense", nothing, read_ring);
-  expect("without sense", nothing, tree);
+  expect("invalid installation", nothing, jobs::read_installation);
+  expect("invalid installation", nothing, read_ring);
+  expect("invalid installation", nothing, tree);
   nothing.own.assign(5, '\xff');
   expect("no message", nothing, jobs::read_installation);
   expect("no message", nothing, read_ring);
@@ -533,11 +533,11 @@ TEST(Border, InstallationsThatMakeNoSense) {
   both("not the job's", [](auto& m) { m.start.admission.rank_epochs.clear(); });
   both("number of ranks 0", [](auto& m) { m.start.endpoints.clear(); });
   both("rank 2 for each", [](auto& m) { m.start.endpoints[2].clear(); });
-  both("for 2 ranks", [](auto& m) { m.start.endpoints.pop_back(); });
+  both("ranks 3 of 2", [](auto& m) { m.start.endpoints.pop_back(); });
   both("no way", [](auto& m) { m.start.admission.placement.parent_of_switch[1] = 0; });
   both("at a switch that is none", [](auto& m) { m.start.admission.placement.switch_of_rank[1] = 2; });
   both("switch 2 of 2", [](auto& m) { m.a_switch = 2; });
-  both("are somewhere", [](auto& m) { m.switches.pop_back(); });
+  both("with addresses of", [](auto& m) { m.switches.pop_back(); });
   both("slots 0", [](auto& m) { m.start.admission.slots = 0; });
   both("other keys", [](auto& m) { m.start.admission.results = key_of(1); });
   const auto of_ring = [&](const char* words, const Spoil<jobs::RingGrant>& spoil) {
@@ -557,7 +557,7 @@ TEST(Border, InstallationsThatMakeNoSense) {
   any(
       "no message", [](auto& m) { m.start.admission.own = "\xff"; }, read_ring);
   any(
-      "without ranks below",
+      "no rank is below",
       [](auto& m) {
         m.start.admission.placement.switch_of_rank = {1, 1, 1};
       },
@@ -594,8 +594,8 @@ TEST(Border, RepliesThatMakeNoSense) {
                     {"no way", [](auto& m) { m.placement.parent_of_switch[1] = 0; }},
                     {"no way", [](auto& m) { m.placement.parent_of_switch[0] = 77; }},
                     {"at a switch that is none", [](auto& m) { m.placement.switch_of_rank[0] = 2; }},
-                    {"placement of 2", [](auto& m) { m.placement.switch_of_rank.pop_back(); }},
-                    {"placement of 3", [](auto& m) { m.placement.switches.clear(); }},
+                    {"placement is inconsistent", [](auto& m) { m.placement.switch_of_rank.pop_back(); }},
+                    {"placement is inconsistent", [](auto& m) { m.placement.switches.clear(); }},
                     {"operation 11", [](auto& m) { m.resumption.replays.erase(11); }},
                     {"operation 8", [](auto& m) { m.resumption.replays[8] = 3; }},
                     {"slots", [](auto& m) { m.slots = 0; }},

@@ -222,7 +222,7 @@ TEST(AtpJob, ARankKnowsItsPath) {
 
 // Without the words in front, which are the same for all.
 std::string why_refused(const session::SwitchMessage& message) {
-  constexpr std::string_view in_front = "it is told of the job in a message without sense: ";
+  constexpr std::string_view in_front = "invalid installation of job '";
   try {
     static_cast<void>(read_installation(message));
   } catch (const Error& error) {
@@ -315,9 +315,9 @@ TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
       {"no way to", [](Admission& a) { a.placement.parent_of_switch[1] = 1; }},  // its own
       {"no way to", [](Admission& a) { a.placement.parent_of_switch[0] = 3; }},  // there is none
       {"does not exist", [](Admission& a) { a.placement.switch_of_rank[0] = 3; }},
-      {"placement of", [](Admission& a) { a.placement.parent_of_switch.pop_back(); }},
-      {"placement of", [](Admission& a) { a.placement.switch_of_rank.pop_back(); }},
-      {"placement of", [](Admission& a) { a.placement.switch_of_rank.push_back(server); }},
+      {"placement is inconsistent", [](Admission& a) { a.placement.parent_of_switch.pop_back(); }},
+      {"placement is inconsistent", [](Admission& a) { a.placement.switch_of_rank.pop_back(); }},
+      {"placement is inconsistent", [](Admission& a) { a.placement.switch_of_rank.push_back(server); }},
       {"not its own", [](Admission& a) { a.placement.switch_of_rank[1] = 1; }},
       {"address of a switch", [](Admission& a) { a.placement.switches[1] = "\x1b[2J"; }},
       {"indexing", [](Admission& a) { a.own = own_part(AtpGrant{.indexing = static_cast<atp::Indexing>(3)}); }},

@@ -166,7 +166,7 @@ TEST(SwitchmlTree, ASwitchReadsWhatTheRootWrites) {
 
 TEST(SwitchmlTree, InstallationsThatMakeNoSenseAreRefused) {
   const std::pair<const char*, std::function<void(TreeInstallation&)>> wrong[] = {
-      {"ranks below",
+      {"no rank is below",
        [](auto& i) {
          i.start.admission.placement = placement_of({0, 3}, {Placement::at_server});
        }},
@@ -176,7 +176,7 @@ TEST(SwitchmlTree, InstallationsThatMakeNoSenseAreRefused) {
       {"slots 0", [](auto& i) { i.start.admission.slots = 0; }},
       {"slots 8192", [](auto& i) { i.start.admission.slots = 8192; }},
       {"packets of 100", [](auto& i) { i.start.admission.packet_elements = 100; }},
-      {"placement of", [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); }},
+      {"placement is inconsistent", [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); }},
       {"switch 1 of 1", [](auto& i) { i.a_switch = 1; }},
       {"address of rank 1", [](auto& i) { i.start.endpoints[1][0].port = 0; }},
       {"aggregator's address", [](auto& i) { i.root[0] = {}; }},

@@ -264,7 +264,7 @@ std::string why_refused(const session::SwitchMessage& message) {
   } catch (const Error& error) {
     EXPECT_EQ(ErrorCode::refused, error.code());
     const std::string words = error.what();
-    EXPECT_TRUE(words.starts_with("it is told of the job in a message without sense: ")) << words;
+    EXPECT_TRUE(words.starts_with("invalid installation of job '")) << words;
     return words;
   }
   return "";
@@ -691,7 +691,7 @@ TEST_F(NetreduceRegistry, AQueuePairIsOneRanks) {
   mixed.members[1].send_qp = mixed.members[1].receive_qp;
   requests = {request(0, 2, "second", 20), with(request(1, 2, "second", 20), mixed)};
   expect_refused(requests, Refusal::bad_parameters,
-                 "job 'second': a queue pair between ranks 1 and 0 on lane 1 is another's");
+                 "job 'second': a queue pair between ranks 1 and 0 on lane 1 is in use already");
   EXPECT_TRUE(join({request(0, 2, "third", 20), request(1, 2, "third", 20)}).admission) << "and nothing is left of it";
   EXPECT_EQ(2U, registry.take_starts().size());
 }
@@ -700,7 +700,7 @@ TEST_F(NetreduceRegistry, AQueuePairOfARunningJobIsTaken) {
   const JoinOutcome first = join({request(0, 3), request(1, 3), request(2, 3)});
   ASSERT_TRUE(first.admission);
   expect_refused({request(0, 3, "second"), request(1, 3, "second"), request(2, 3, "second")}, Refusal::bad_parameters,
-                 "job 'second': a queue pair between ranks 0 and 1 on lane 0 is another's");
+                 "job 'second': a queue pair between ranks 0 and 1 on lane 0 is in use already");
   EXPECT_EQ(all_slots - 4U * 16 * 3 * lanes, registry.slots_free());
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     registry.leave(first.admission->job_epoch, rank, first.admission->rank_epochs[rank], {}, now);
