@@ -81,7 +81,7 @@ class Threads(unittest.TestCase):
             trials = {str(threads): lambda threads=threads, transport=transport: bench(
                 "--workers", workers, "--switch-threads", threads, "--threads", threads, "--transport", transport)
                 for threads in (1, 2, 4, 8) if threads <= CPUS}
-            FOUND[transport] = medians(trials, 5 if IS_GPU else 1, 90)
+            FOUND[transport] = medians(trials, ROUNDS, 40)
 
 
 class Peers(unittest.TestCase):
@@ -96,7 +96,7 @@ class Peers(unittest.TestCase):
                     "gloo": lambda w=workers, e=elements: gloo(w, e),
                 }
                 key = f"{workers} workers, {elements * 4} bytes"
-                FOUND[key] = medians(trials, ROUNDS, 30)
+                FOUND[key] = medians(trials, ROUNDS, 20)
                 for name in trials:
                     if name in FOUND[key] and "gloo" in FOUND[key]:
                         FOUND[key][name]["gloo_over_it"] = FOUND[key]["gloo"]["median"] / FOUND[key][name]["median"]
@@ -113,7 +113,7 @@ class Defaults(unittest.TestCase):
                     if threads * workers <= 2 * CPUS and (IS_GPU or slots == 64 and threads == 1):
                         trials[f"threads {threads}, slots {slots}"] = lambda w=workers, t=threads, s=slots: bench(
                             "--workers", w, "--threads", t, "--slots", s)
-            told = medians(trials, 7 if IS_GPU else 1, 120)
+            told = medians(trials, ROUNDS, 50)
             best = min(each["median"] for name, each in told.items() if name != "errors")
             FOUND[f"{workers} workers"] = told | {"chosen_over_best": told["chosen"]["median"] / best}
 

@@ -33,9 +33,9 @@ STAGES = [
     ("frameworks", 180, [GPU / "frameworks.py"]),
     ("staging", 120, [GPU / "staging.py"]),
     ("sanitizer", 180, [GPU / "sanitizer.py"]),
-    ("threads", 240, [GPU / "cores.py", "threads"]),
-    ("peers", 300, [GPU / "cores.py", "peers"]),
-    ("defaults", 300, [GPU / "cores.py", "defaults"]),
+    ("threads", 150, [GPU / "cores.py", "threads"]),
+    ("peers", 240, [GPU / "cores.py", "peers"]),
+    ("defaults", 180, [GPU / "cores.py", "defaults"]),
 ]
 TAIL = 3000  # characters of a stage's output that the results keep, where it failed
 
