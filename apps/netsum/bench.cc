@@ -77,7 +77,7 @@ class BenchCommand final : public Command {
         .between(0.0, 0.9);
     s.add("loss-seed", options_.loss_seed, "S", "Seed of the losses alone");
     s.add("threads", options_.threads, "T",
-          "I/O threads of a worker; 0: one, or with all on this machine one per CPU, pinned")
+          "I/O threads of a worker; 0: one, or with all on this machine one per CPU up to 8, pinned if it has no more")
         .between(0, 64);
     s.add("packet-elements", options_.packet_elements, "P",
           "A multiple of 64 up to 1024, or of 256; NetReduce: 64 to 1024, a power of two, or without --verbs a multiple of "
@@ -280,14 +280,15 @@ class BenchCommand final : public Command {
     }
   }
 
-  // On one machine a shard is fastest when its switch and worker threads share one core and its cache.
+  // On a machine of few cores a shard is fastest when its switch and worker threads share one core and its cache. Where
+  // there are more cores than shards, pinning would leave them idle (docs/gpu.md#sixteen-cores).
   void choose_threads() {
     if (options_.threads == 0 && options_.switches.empty()) {
       cpu_set_t allowed;
       CPU_ZERO(&allowed);
       sched_getaffinity(0, sizeof(allowed), &allowed);
       options_.threads = static_cast<std::uint32_t>(std::clamp(CPU_COUNT(&allowed), 1, most_threads_by_default));
-      options_.pin = true;
+      options_.pin = options_.pin || CPU_COUNT(&allowed) <= most_threads_by_default;
     }
     if (options_.threads == 0) options_.threads = 1;
     if (options_.switch_threads == 0) options_.switch_threads = options_.threads;

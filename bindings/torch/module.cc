@@ -180,6 +180,8 @@ py::dict statistics(const TorchGroup& group) {
   result["packets_received"] = wire.packets_received;
   result["packets_retransmitted"] = wire.packets_retransmitted;
   result["shared_memory"] = wire.shared_memory;
+  result["values_examined"] = wire.values_examined;
+  result["values_underflowed"] = wire.values_underflowed;
   result["bytes_copied"] = wire.bytes_copied;
   result["busy_seconds"] = 1e-9 * static_cast<double>(wire.busy_nanoseconds);
   result["slots"] = wire.slots;

@@ -135,8 +135,10 @@ struct Statistics {
   std::uint64_t wire_bytes_sent = 0, wire_bytes_received = 0;
   std::uint64_t operations = 0;
   std::uint32_t lanes = 0, slots = 0, packet_elements = 0;
-  std::uint32_t window = 0;    // packets that may be in flight now, over all lanes: the slots, or ATP's congestion window
-  bool shared_memory = false;  // there are no packets
+  std::uint32_t window = 0;  // packets that may be in flight now, over all lanes: the slots, or ATP's congestion window
+  // How many values that were not 0 a scale made 0, in a sample (docs/numerics.md, "What becomes 0").
+  std::uint64_t values_examined = 0, values_underflowed = 0;
+  bool shared_memory = false;      // there are no packets
   std::uint64_t bytes_copied = 0;  // shared memory: to and from tensors that lie outside it
   // Time with packets in hand or to send, of all threads that move packets. One that polls takes its CPU all the time.
   std::uint64_t busy_nanoseconds = 0;

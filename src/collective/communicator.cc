@@ -523,6 +523,8 @@ Statistics Communicator::statistics() const {
   statistics.packet_elements = here->packet_elements;
   statistics.window = totals.protocol.window;
   statistics.shared_memory = here->local != nullptr;
+  statistics.values_examined = totals.protocol.underflow.examined;
+  statistics.values_underflowed = totals.protocol.underflow.underflowed;
   statistics.bytes_copied = totals.bytes_copied;
   statistics.busy_nanoseconds = totals.busy_nanoseconds;
   return statistics;

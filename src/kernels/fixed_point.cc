@@ -89,6 +89,21 @@ std::uint32_t LargestFiniteExponentBits(const float* values, std::size_t count) 
   return largest;
 }
 
+std::size_t CountNonzeroUpTo(const float* values, std::size_t count, std::uint32_t most) {
+  const F f;
+  const U u;
+  // A nonzero magnitude's bits, less one, are below `most`; those of 0 wrap beyond it.
+  const auto magnitude = hn::Set(u, 0x7fffffff), one = hn::Set(u, 1), end = hn::Set(u, most);
+  const std::size_t lanes = hn::Lanes(f);
+  std::size_t found = 0, i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto less_one = hn::Sub(hn::And(magnitude, hn::BitCast(u, hn::LoadU(f, values + i))), one);
+    found += hn::CountTrue(u, hn::Lt(less_one, end));
+  }
+  for (; i < count; ++i) found += (std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff) - 1 < most;
+  return found;
+}
+
 // payload[i] = convert(values[i]), vector by vector.
 template <class Convert>
 HWY_INLINE void to_words(std::byte* payload, const float* values, std::size_t count, const Convert& convert) {
@@ -167,6 +182,7 @@ namespace {
 
 HWY_EXPORT(LargestExponentBits);
 HWY_EXPORT(LargestFiniteExponentBits);
+HWY_EXPORT(CountNonzeroUpTo);
 HWY_EXPORT(Quantize);
 HWY_EXPORT(QuantizeFinite);
 HWY_EXPORT(DequantizeNormal);
@@ -196,6 +212,14 @@ FixedPoint fixed_point(std::uint8_t block_exponent, std::uint32_t world_size) {
   const auto ranks_log = static_cast<int>(std::bit_width(world_size - 1));  // ceil(log2)
   return {31 - ranks_log - (int{block_exponent} - 126),
           static_cast<std::int32_t>(std::uint32_t{std::numeric_limits<std::int32_t>::max()} / world_size)};
+}
+
+float largest_to_zero(FixedPoint format) {
+  return std::ldexp(1.0F, -format.shift - 1);
+}
+
+std::size_t count_nonzero_up_to(const float* values, std::size_t count, float most) {
+  return HWY_DYNAMIC_DISPATCH(CountNonzeroUpTo)(values, count, std::bit_cast<std::uint32_t>(most));
 }
 
 bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format) {

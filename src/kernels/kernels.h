@@ -45,6 +45,12 @@ struct FixedPoint {
 };
 [[nodiscard]] FixedPoint fixed_point(std::uint8_t block_exponent, std::uint32_t world_size);
 
+// The largest magnitude that quantize() makes 0: half a unit, as the tie goes to the even 0.
+[[nodiscard]] float largest_to_zero(FixedPoint format);
+
+// The number of values other than 0 whose magnitude is at most `most`, which is finite.
+[[nodiscard]] std::size_t count_nonzero_up_to(const float* values, std::size_t count, float most);
+
 // payload[i] = clamp(round_to_nearest_even(values[i] * 2^shift), -limit, limit); 0 for NaN and infinity.
 // Returns whether any element was NaN or infinite.
 [[nodiscard]] bool quantize(std::byte* payload, const float* values, std::size_t count, FixedPoint format);
@@ -80,6 +86,9 @@ void to_narrow_wire(DType travels, std::uint16_t* halves, const float* values, s
 // payload[i] = values[i] * scale, in double (exact for a float and 10^8), rounded to nearest even. Returns false if any is
 // NaN, infinite, or leaves int32: such words are 0. Not in place.
 [[nodiscard]] bool quantize_scaled(std::byte* payload, const float* values, std::size_t count, double scale);
+
+// The largest magnitude that quantize_scaled() makes 0.
+[[nodiscard]] float largest_to_zero(double scale);
 
 // values[i] = payload[i] / (scale * divisor), in double, then to the nearest float, subnormals kept.
 void dequantize_scaled(float* values, const std::byte* payload, std::size_t count, double scale, std::uint32_t divisor);
@@ -120,6 +129,11 @@ void round_to_floats(std::byte* payload, const double* sum, const double* scaled
 // of 16 bits.
 void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::byte* const> sources, std::size_t count,
              std::uint32_t divisor, DType travels = DType::int32);
+
+// In [begin, begin + count), at most one block: the number of values other than 0 that sum_all() of these sources, with
+// int32, makes 0. Those of `counted` count, which are of the sources.
+[[nodiscard]] std::size_t count_to_zero(DType dtype, std::span<const std::byte* const> sources,
+                                        std::span<const std::byte* const> counted, std::size_t begin, std::size_t count);
 
 // Sums of buffered contributions (NetReduce), added in the order of the sources.
 

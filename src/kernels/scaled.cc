@@ -1,5 +1,6 @@
 // ATP's numbers: floats to int32 by one scale and back, additions with overflow detection, and the exact sum beyond int32.
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -250,6 +251,11 @@ HWY_EXPORT(RoundToFloats);
 
 bool quantize_scaled(std::byte* payload, const float* values, std::size_t count, double scale) {
   return HWY_DYNAMIC_DISPATCH(QuantizeScaled)(payload, values, count, scale);
+}
+
+float largest_to_zero(double scale) {
+  const auto nearest = static_cast<float>(0.5 / scale);
+  return double{nearest} * scale <= 0.5 ? nearest : std::nextafter(nearest, 0.0F);
 }
 
 void dequantize_scaled(float* values, const std::byte* payload, std::size_t count, double scale, std::uint32_t divisor) {

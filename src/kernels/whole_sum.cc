@@ -177,16 +177,22 @@ const float* floats_of(DType dtype, const std::byte* source, std::size_t begin, 
   return scratch;
 }
 
+// The largest exponent of a block over all sources, and whether any element is not finite.
+BlockScan scan_all(DType dtype, Sources sources, std::size_t begin, std::size_t count, float* scratch) {
+  BlockScan scan{0, false};
+  for (const std::byte* const source : sources) {
+    const BlockScan one = scan_block(floats_of(dtype, source, begin, count, scratch), count);
+    scan = {std::max(scan.exponent, one.exponent), scan.nonfinite || one.nonfinite};
+  }
+  return scan;
+}
+
 // One block of any floating type and any values, in the same steps as with packets.
 void sum_block_in_steps(DType dtype, std::byte* out, std::byte* copy, Sources sources, std::size_t begin, std::size_t count,
                         std::uint32_t divisor) {
   const auto ranks = static_cast<std::uint32_t>(sources.size());
   std::array<float, block> scratch;
-  BlockScan scan{0, false};
-  for (const std::byte* const source : sources) {
-    const BlockScan one = scan_block(floats_of(dtype, source, begin, count, scratch.data()), count);
-    scan = {std::max(scan.exponent, one.exponent), scan.nonfinite || one.nonfinite};
-  }
+  const BlockScan scan = scan_all(dtype, sources, begin, count, scratch.data());
   const FixedPoint format = fixed_point(scan.exponent, ranks);
   std::array<std::byte, block * 4> sum{}, addend;
   std::array<std::byte, block / 8> up{}, down{}, also_up, also_down;
@@ -262,6 +268,18 @@ void sum_narrowed(DType narrow, std::byte* out, std::byte* copy, Sources sources
 }
 
 }  // namespace
+
+std::size_t count_to_zero(DType dtype, Sources sources, Sources counted, std::size_t begin, std::size_t count) {
+  NETSUM_CHECK(!sources.empty() && sources.size() <= most_ranks && count <= block);
+  std::array<float, block> scratch;
+  const BlockScan scan = scan_all(dtype, sources, begin, count, scratch.data());
+  const float most = largest_to_zero(fixed_point(scan.exponent, static_cast<std::uint32_t>(sources.size())));
+  std::size_t found = 0;
+  for (const std::byte* const source : counted) {
+    found += count_nonzero_up_to(floats_of(dtype, source, begin, count, scratch.data()), count, most);
+  }
+  return found;
+}
 
 void sum_all(DType dtype, std::byte* out, std::byte* copy, std::span<const std::byte* const> sources, std::size_t count,
              std::uint32_t divisor, DType travels) {

@@ -46,7 +46,9 @@ class ChunkLane : public WorkerLane {
     return out;
   }
 
-  [[nodiscard]] LaneTotals totals() const override { return {worker_.counters().retransmissions, window()}; }
+  [[nodiscard]] LaneTotals totals() const override {
+    return {worker_.counters().retransmissions, window(), worker_.underflow()};
+  }
   [[nodiscard]] std::vector<CounterValue> counters() const override { return wire::counter_values(worker_.counters()); }
   [[nodiscard]] std::uint64_t received() const override { return outcomes(worker_.counters()); }
 

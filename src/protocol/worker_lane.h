@@ -13,6 +13,7 @@
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "stream/operation.h"
+#include "stream/underflow.h"
 
 namespace netsum::protocol {
 
@@ -35,6 +36,7 @@ struct ChunkStall {
 struct LaneTotals {
   std::uint64_t retransmissions = 0;
   std::uint32_t window = 0;  // packets that may be in flight now
+  stream::Underflow underflow{};
 };
 
 class WorkerLane {

@@ -78,7 +78,7 @@ class SharedEngine::Lane {
   // Drops every operation; on return this thread touches no caller's memory again.
   void abandon() {
     call([this] {
-      copied_before_ = copied();
+      counted_before_ = count();
       member_.reset();
       queue_.clear();
       small_.clear();
@@ -95,13 +95,20 @@ class SharedEngine::Lane {
     return stall;
   }
 
-  std::uint64_t bytes_copied() {
-    std::uint64_t bytes = 0;
-    call([&] { bytes = copied(); });
-    return bytes;
+  void add_totals(Totals& totals) {
+    call([&] {
+      const Counted counted = count();
+      totals.bytes_copied += counted.bytes_copied;
+      totals.protocol.underflow += counted.underflow;
+    });
   }
 
  private:
+  struct Counted {
+    std::uint64_t bytes_copied = 0;
+    stream::Underflow underflow;
+  };
+
   void post(std::function<void()> command) {
     {
       const std::lock_guard lock(mutex_);
@@ -259,7 +266,9 @@ class SharedEngine::Lane {
     }
   }
 
-  [[nodiscard]] std::uint64_t copied() const { return member_ ? member_->bytes_copied() : copied_before_; }
+  [[nodiscard]] Counted count() const {
+    return member_ ? Counted{member_->bytes_copied(), member_->underflow()} : counted_before_;
+  }
 
   SharedEngine& engine_;
   const std::uint32_t number_;
@@ -270,7 +279,7 @@ class SharedEngine::Lane {
   std::optional<shared::Member> member_;  // none once abandoned
   std::deque<std::shared_ptr<PendingOperation>> queue_, small_;
   bool small_posted_ = false, small_failed_ = false;
-  std::uint64_t copied_before_ = 0;
+  Counted counted_before_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -394,7 +403,10 @@ bool SharedEngine::finish_small() {
   for (std::uint32_t rank = 0; rank < config_.world_size; ++rank) {
     if (rank != config_.rank) posted_[rank] = config_.peers[rank]->small.posted.load(std::memory_order_acquire);
   }
-  return small_.finish(posted_);
+  if (!small_.finish(posted_)) return false;
+  small_examined_.store(small_.underflow().examined, std::memory_order_relaxed);
+  small_underflowed_.store(small_.underflow().underflowed, std::memory_order_relaxed);
+  return true;
 }
 
 RankSet SharedEngine::small_missing() const {
@@ -570,7 +582,9 @@ std::uint64_t SharedEngine::operations_completed() const {
 
 Engine::Totals SharedEngine::totals() {
   Totals totals;
-  for (const auto& lane : lanes_) totals.bytes_copied += lane->bytes_copied();
+  for (const auto& lane : lanes_) lane->add_totals(totals);
+  totals.protocol.underflow +=
+      {small_examined_.load(std::memory_order_relaxed), small_underflowed_.load(std::memory_order_relaxed)};
   return totals;
 }
 

@@ -82,6 +82,7 @@ class SharedEngine final : public Engine {
   bool crowded_ = false;  // more threads than processors
 
   shared::SmallMember small_;  // used by the caller, or by lane 0 while short operations are queued there
+  std::atomic<std::uint64_t> small_examined_{0}, small_underflowed_{0};  // copied, for any thread
   std::vector<std::uint64_t> posted_;
   std::atomic<std::uint32_t> small_queued_{0};
   std::atomic<bool> failed_{false};

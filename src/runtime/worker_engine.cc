@@ -128,6 +128,7 @@ class WorkerEngine::IoThread {
         const protocol::LaneTotals p = lane.worker->totals();
         totals.protocol.retransmissions += p.retransmissions;
         totals.protocol.window += p.window;
+        totals.protocol.underflow += p.underflow;
       }
       totals.busy_nanoseconds += static_cast<std::uint64_t>(busy_.count());
     });

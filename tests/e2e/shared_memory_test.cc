@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -124,6 +125,37 @@ TEST(SharedMemory, HasTheBitsOfPackets) {
       EXPECT_TRUE(of_memory[rank] == of_packets[0]) << size << " ranks, rank " << rank;
       EXPECT_TRUE(of_memory_with_threads[rank] == of_packets[0]) << size << " ranks, rank " << rank;
     }
+  }
+}
+
+// docs/numerics.md#what-becomes-0: 100 gradients of 1e-5 beside one of 1e5, in one tensor and in each block of a long one.
+TEST(SharedMemory, ItAndPacketsTellWhatBecomesZero) {
+  const Aggregator aggregator(small_aggregator());
+  for (const SharedMemory shared : {SharedMemory::off, SharedMemory::required}) {
+    std::array<Statistics, 2> after_short, after_long;
+    expect_success(on_ranks(2, [&](std::uint32_t rank) {
+      auto comm = Communicator::connect(shared_options(aggregator.address(), rank, 2, shared));
+      std::vector<float> values(101, 1e-5F);
+      values[50] = 1e5F;
+      comm.all_reduce(std::span<float>(values), ReduceOp::sum);
+      EXPECT_EQ(values[0], 0);
+      after_short[rank] = comm.statistics();
+      std::vector<float> blocks(256'000, 1e-5F);
+      for (std::size_t i = 3; i < blocks.size(); i += 256) blocks[i] = 1e5F;
+      comm.all_reduce(std::span<float>(blocks), ReduceOp::sum);
+      comm.all_reduce(std::span<float>(values).first(16), ReduceOp::sum);  // travel as floats
+      after_long[rank] = comm.statistics();
+    }));
+    const auto sum = [](const std::array<Statistics, 2>& of, std::uint64_t Statistics::*value) {
+      return of[0].*value + of[1].*value;
+    };
+    EXPECT_EQ(sum(after_short, &Statistics::values_examined), 202U);
+    EXPECT_EQ(sum(after_short, &Statistics::values_underflowed), 200U);
+    EXPECT_EQ(after_short[0].values_underflowed, 100U);
+    const auto examined = sum(after_long, &Statistics::values_examined) - 202;
+    EXPECT_GT(examined, 2 * 256'000 / 200);
+    EXPECT_LT(examined, 2 * 256'000 / 20);
+    EXPECT_EQ(sum(after_long, &Statistics::values_underflowed) - 200, examined / 256 * 255);
   }
 }
 

@@ -118,6 +118,14 @@ def case_parameters_of_all_sizes(rank, size):
     model(torch.ones(100)).backward()
     assert torch.allclose(model.module.small.grad, torch.tensor(1e-5), rtol=1e-6, atol=0), model.module.small.grad
     assert model.module.large.grad == 1e5, model.module.large.grad
+    # As one tensor, which is what DDP's flat bucket is, the small ones become 0, and are counted.
+    before = netsum.torch.statistics()
+    assert before["values_underflowed"] == 0 < before["values_examined"], before
+    flat = torch.full((101,), 1e-5)
+    flat[50] = 1e5
+    dist.all_reduce(flat)
+    after = netsum.torch.statistics()
+    assert after["values_underflowed"] == 100 and after["values_examined"] == before["values_examined"] + 101, (before, after)
     dist.destroy_process_group()
 
 

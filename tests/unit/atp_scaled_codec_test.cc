@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <climits>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -45,6 +46,21 @@ TEST(ScaledCodec, FloatsAreScaledFromTheirOffset) {
   codec.decode(reduce(DType::float32, 4, tensor.data()), 1, 2, 0, bytes<std::int32_t>({200'000'000, 50'000'000}).data(),
                false);
   EXPECT_EQ((std::vector<float>{9, 2, 0.5F, 9}), tensor);
+}
+
+TEST(ScaledCodec, WhatTheScaleMakesZeroIsCounted) {
+  ScaledCodec codec(0, 2, longest);
+  // The float above 5e-9 is rounded to one unit of 1e-8; zeros and what is not finite do not count.
+  std::vector<float> tensor{4e-9F, -4e-9F, 5e-9F, 5.1e-9F, 0, -0.0F, std::numeric_limits<float>::infinity(), 1};
+  std::vector<std::byte> payload(32);
+  static_cast<void>(codec.encode(reduce(DType::float32, 8, tensor.data()), 0, 8, 0, payload.data()));
+  EXPECT_EQ(words<std::int32_t>(payload)[2], std::lround(5e-9F * 1e8));
+  codec.examine(reduce(DType::float32, 8, tensor.data()), 0, 8, 0);
+  EXPECT_EQ(codec.underflow().examined, 8U);
+  EXPECT_EQ(codec.underflow().underflowed, words<std::int32_t>(payload)[2] == 0 ? 3U : 2U);
+  std::vector<std::int32_t> integers(8);
+  codec.examine(reduce(DType::int32, 8, integers.data()), 0, 8, 0);
+  EXPECT_EQ(codec.underflow().examined, 8U);
 }
 
 TEST(ScaledCodec, ValuesThatDoNotFitAreTold) {

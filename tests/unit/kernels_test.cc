@@ -191,6 +191,28 @@ TEST_P(KernelTest, QuantizeRoundsAndClampsLikeTheDefinition) {
   }
 }
 
+TEST_P(KernelTest, WhatBecomesZeroIsCountedExactly) {
+  Random random(11);
+  for (const std::uint32_t ranks : {1U, 2U, 5U, 256U}) {
+    for (int exponent = 0; exponent < 255; ++exponent) {
+      const auto format = fixed_point(static_cast<std::uint8_t>(exponent), ranks);
+      std::vector<float> values = special_values();
+      const float half = std::ldexp(0.5F, -format.shift);
+      for (const float value : {half, -half, std::nextafter(half, 1e38F), -std::nextafter(half, 0.0F)})
+        values.push_back(value);
+      for (int i = 0; i < 40; ++i) values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random.next())));
+      values.resize(values.size() - random.below(17));
+      std::size_t expected = 0;
+      for (const float value : values) {
+        expected +=
+            std::isfinite(value) && value != 0 && std::ldexp(std::fabs(static_cast<double>(value)), format.shift) <= 0.5;
+      }
+      ASSERT_EQ(expected, count_nonzero_up_to(values.data(), values.size(), largest_to_zero(format)))
+          << "exponent " << exponent << " ranks " << ranks;
+    }
+  }
+}
+
 TEST_P(KernelTest, DequantizeRoundsOnce) {
   Random random(3);
   for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U, 12U, 49U, 127U, 192U, 255U, 256U}) {

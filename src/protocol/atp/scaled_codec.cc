@@ -52,6 +52,18 @@ bool ScaledCodec::encode(const stream::Operation& operation, std::uint64_t offse
   return true;
 }
 
+void ScaledCodec::examine(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                          std::uint8_t exponent) {
+  if (!uses_scale(operation)) return;
+  constexpr std::uint32_t block = stream::UnderflowSample::block_elements;
+  for (std::uint32_t begin = 0; begin < elements; begin += block) {
+    if (!sample_.takes(operation.elements)) continue;
+    const std::uint32_t count = std::min(block, elements - begin);
+    sample_.examine({floats_at(operation, offset + begin, count), count},
+                    kernels::largest_to_zero(scale_for(exponent, world_size_)));
+  }
+}
+
 void ScaledCodec::encode_floats(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                                 std::byte* payload) {
   NETSUM_CHECK(uses_scale(operation) && offset + elements <= stream::wire_elements(operation));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stream/operation.h"
+#include "stream/underflow.h"
 
 namespace netsum::atp {
 
@@ -28,6 +29,9 @@ class ScaledCodec {
   // Elements [offset, offset + elements) as int32 into payload (4 * elements bytes). False if a value does not fit.
   [[nodiscard]] bool encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                             std::uint8_t exponent, std::byte* payload);
+  // Counts, in a sample, the values of that range that encode() makes 0.
+  void examine(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements, std::uint8_t exponent);
+  [[nodiscard]] const stream::Underflow& underflow() const { return sample_.found(); }
   // The same as float32, unscaled.
   void encode_floats(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
 
@@ -42,6 +46,7 @@ class ScaledCodec {
 
   std::uint32_t rank_, world_size_;
   std::vector<float> scratch_;
+  stream::UnderflowSample sample_;
 };
 
 // Whether values are floats that travel scaled; all others are added unconverted, modulo 2^32.

@@ -260,6 +260,7 @@ struct Worker::Impl {
     } else {
       // Where the ranks have not announced their exponents, all send at the largest scale, and one that knows better says
       // so.
+      if (chunk.transmissions == 0) codec.examine(active.operation, chunk.offset, common.elements, chunk.exponent);
       const bool fits = chunk.exponent != 0 || scale_for(chunk.own, config.world_size) == largest_scale;
       common.overflow = !codec.encode(active.operation, chunk.offset, common.elements, chunk.exponent, payload) || !fits;
     }
@@ -662,6 +663,10 @@ std::uint32_t Worker::congestion_window() const {
 
 const WorkerCounters& Worker::counters() const {
   return impl_->counters;
+}
+
+const stream::Underflow& Worker::underflow() const {
+  return impl_->codec.underflow();
 }
 
 }  // namespace netsum::atp

@@ -17,6 +17,7 @@
 #include "protocol/atp/index.h"
 #include "protocol/atp/numbers.h"
 #include "stream/operation.h"
+#include "stream/underflow.h"
 #include "wire/atp.h"
 
 namespace netsum::atp {
@@ -135,6 +136,7 @@ class Worker {
   [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;
   [[nodiscard]] std::uint32_t congestion_window() const;  // packets
   [[nodiscard]] const WorkerCounters& counters() const;
+  [[nodiscard]] const stream::Underflow& underflow() const;
 
  private:
   struct Impl;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/kernels.h"
+#include "protocol/shared/examine.h"
 #include "stream/tensor.h"
 
 namespace netsum::shared {
@@ -178,8 +179,10 @@ bool Member::sum(std::span<const Progress> others) {
   if (part.count != 0 && operation.collective == Collective::broadcast) {
     if (result != nullptr) std::memcpy(result, tensor_at(op, part.begin), part.count);
   } else if (part.count != 0) {
+    const std::span<const std::byte* const> all(sources.data(), config_.world_size);
+    examine(sample_, operation, all, all, part.count);
     kernels::reduce_all(operation.op, operation.dtype, tensor_at(op, part.begin), config_.world_size == 1 ? nullptr : result,
-                        {sources.data(), config_.world_size}, part.count, stream::wire_dtype(operation));
+                        all, part.count, stream::wire_dtype(operation));
   }
   if (result != nullptr) bytes_copied_ += part.count * op.width;
   step(progress_.summed, summing_);

@@ -17,6 +17,7 @@
 #include "base/bitmap.h"
 #include "protocol/shared/layout.h"
 #include "stream/operation.h"
+#include "stream/underflow.h"
 
 namespace netsum::shared {
 
@@ -69,6 +70,8 @@ class Member {
   // The ranks for which the oldest operation waits; none: it does not wait.
   [[nodiscard]] std::optional<MemberStall> stall(std::span<const Progress> others) const;
   [[nodiscard]] std::uint64_t bytes_copied() const { return bytes_copied_; }  // into and out of rings
+  // Of all ranks' values in the rows that this rank sums.
+  [[nodiscard]] const stream::Underflow& underflow() const { return sample_.found(); }
 
  private:
   struct Active {
@@ -120,6 +123,7 @@ class Member {
   std::uint32_t completed_count_ = 0, completed_taken_ = 0;
   std::optional<MemberFailure> failure_;
   std::uint64_t bytes_copied_ = 0;
+  stream::UnderflowSample sample_;
 };
 
 }  // namespace netsum::shared

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/kernels.h"
+#include "protocol/shared/examine.h"
 #include "stream/tensor.h"
 
 namespace netsum::shared {
@@ -70,7 +71,9 @@ bool SmallMember::finish(std::span<const std::uint64_t> others) {
     if (operation_.root != rank_) std::memcpy(tensor, sources[operation_.root], bytes);
     return true;
   }
-  kernels::reduce_all(operation_.op, operation_.dtype, tensor, nullptr, {sources.data(), world_size_}, operation_.elements,
+  const std::span<const std::byte* const> all(sources.data(), world_size_);
+  examine(sample_, operation_, all, all.subspan(rank_, 1), operation_.elements);
+  kernels::reduce_all(operation_.op, operation_.dtype, tensor, nullptr, all, operation_.elements,
                       stream::wire_dtype(operation_));
   return true;
 }

@@ -11,6 +11,7 @@
 #include "protocol/shared/layout.h"
 #include "protocol/shared/member.h"
 #include "stream/operation.h"
+#include "stream/underflow.h"
 
 namespace netsum::shared {
 
@@ -33,6 +34,7 @@ class SmallMember {
   [[nodiscard]] bool finish(std::span<const std::uint64_t> others);
   [[nodiscard]] const std::optional<MemberFailure>& failure() const { return failure_; }
   [[nodiscard]] RankSet missing(std::span<const std::uint64_t> others) const;
+  [[nodiscard]] const stream::Underflow& underflow() const { return sample_.found(); }  // of this rank's values
 
  private:
   std::uint32_t rank_, world_size_;
@@ -42,6 +44,7 @@ class SmallMember {
   std::uint32_t signature_ = 0;
   std::uint64_t posted_ = 0;
   std::optional<MemberFailure> failure_;
+  stream::UnderflowSample sample_;
 };
 
 }  // namespace netsum::shared

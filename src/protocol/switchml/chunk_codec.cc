@@ -120,6 +120,16 @@ void ChunkCodec::encode(const stream::Operation& operation, std::uint64_t offset
   }
 }
 
+void ChunkCodec::examine(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                         const std::uint8_t* exponents) {
+  if (!stream::uses_exponents(operation)) return;
+  for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
+    if (!sample_.takes(operation.elements)) return;
+    const float most = kernels::largest_to_zero(kernels::fixed_point(exponents[block], world_size_));
+    sample_.examine({floats(operation, offset + begin, count), count}, most);
+  });
+}
+
 void ChunkCodec::decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
   if (elements == 0) return;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stream/operation.h"
+#include "stream/underflow.h"
 #include "wire/switchml.h"
 
 namespace netsum::switchml {
@@ -27,6 +28,11 @@ class ChunkCodec {
   void encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
               const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks);
 
+  // Counts, in a sample, the values of [offset, offset + elements) that encode() with these exponents makes 0.
+  void examine(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+               const std::uint8_t* exponents);
+  [[nodiscard]] const stream::Underflow& underflow() const { return sample_.found(); }
+
   // The reverse, from the sum over all ranks into the tensor.
   void decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
               const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
@@ -42,6 +48,7 @@ class ChunkCodec {
 
   std::uint32_t rank_, world_size_;
   std::vector<float> scratch_;
+  stream::UnderflowSample sample_;
   std::vector<std::uint16_t> halves_;
 };
 

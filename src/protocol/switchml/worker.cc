@@ -207,6 +207,9 @@ struct Worker::Impl {
     slot.told = {};
     set_held(slot, false);
     ++counters.contributions;
+    if (slot.round == Round::values && !(config.chip && slot.all[0] == wire::chip::not_finite)) {
+      codec.examine(given(place), offset(place), slot.header.elements, slot.all.data());
+    }
     transmit(slot, place, now, sink);
   }
 
@@ -678,6 +681,10 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
 
 const WorkerCounters& Worker::counters() const {
   return impl_->counters;
+}
+
+const stream::Underflow& Worker::underflow() const {
+  return impl_->codec.underflow();
 }
 
 }  // namespace netsum::switchml

@@ -18,6 +18,7 @@
 #include "base/time.h"
 #include "protocol/switchml/hop_keys.h"
 #include "stream/operation.h"
+#include "stream/underflow.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 #include "wire/switchml_chip.h"
@@ -120,6 +121,7 @@ class Worker {
   [[nodiscard]] const std::optional<WorkerFailure>& failure() const;
   [[nodiscard]] std::optional<WorkerStall> oldest_stall() const;  // of the oldest chunk in flight
   [[nodiscard]] const WorkerCounters& counters() const;
+  [[nodiscard]] const stream::Underflow& underflow() const;
 
  private:
   struct Impl;

@@ -102,8 +102,8 @@ def statistics(group=None):
     over Gloo by the reason why), switch_operations, switch_tensor_bytes, gloo_operations (by name); seconds_in_all_reduce (at
     least one was under way); wire_bytes_sent, wire_bytes_received,
     packets_sent, packets_received, packets_retransmitted (this rank and the switch, headers included; Gloo's are not known),
-    busy_seconds (a thread had packets in hand), slots, packet_elements; shared_memory (there are no packets) and bytes_copied
-    there, from and to tensors.
+    busy_seconds (a thread had packets in hand), slots, packet_elements; values_underflowed of values_examined (what a block's
+    exponent made 0, in a sample); shared_memory (there are no packets) and bytes_copied there, from and to tensors.
     """
     return _backend_of(group, "statistics")._netsum_statistics()
 
