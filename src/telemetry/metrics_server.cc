@@ -1,8 +1,5 @@
 #include "telemetry/metrics_server.h"
 
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,23 +14,13 @@
 
 #include "base/numbers.h"
 #include "netsum/error.h"
+#include "telemetry/metrics_text.h"
 #include "telemetry/page_html.h"
 
 namespace netsum::telemetry {
 namespace {
 
 constexpr std::string_view nanoseconds = "_nanoseconds";
-
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-
-ClientMetric sample(MetricType type, std::vector<ClientMetric::Label> labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  (type == MetricType::Gauge ? metric.gauge.value : metric.counter.value) = value;
-  return metric;
-}
 
 // All jobs' counters, grouped by name: jobs of different protocols have different counters.
 std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
@@ -43,11 +30,11 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
   for (const JobReport& job : jobs) {
     // A failed job is no longer on the lanes, and the next job may have its name.
     if (!job.job.failure.empty()) continue;
-    std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};
+    decltype(Sample::labels) labels = {{"job", job.job.job}};
     if (!job.job.tenant.empty()) labels.push_back({"tenant", job.job.tenant});
     for (const auto& [name, value] : job.counters) {
       const bool is_gauge = name == "slots_in_use";
-      const auto type = is_gauge ? MetricType::Gauge : MetricType::Counter;
+      const auto type = is_gauge ? MetricType::gauge : MetricType::counter;
       const auto [number, is_new] = numbers.emplace(name, families.size());
       if (is_new) {
         families.push_back({"netsum_job_" + name + (is_gauge ? "" : "_total"), "Of one job, over all lanes.", type, {}});
@@ -56,12 +43,11 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
       // Jobs of different protocols or parameter servers may have the same name: Prometheus rejects a scrape with duplicate
       // samples.
       const auto [place, is_first] =
-          samples.emplace(std::tuple(number->second, job.job.tenant, job.job.job), family.metric.size());
+          samples.emplace(std::tuple(number->second, job.job.tenant, job.job.job), family.samples.size());
       if (is_first) {
-        family.metric.push_back(sample(type, labels, static_cast<double>(value)));
+        family.samples.push_back(Sample{labels, static_cast<double>(value)});
       } else {
-        ClientMetric& metric = family.metric[place->second];
-        (is_gauge ? metric.gauge.value : metric.counter.value) += static_cast<double>(value);
+        family.samples[place->second].value += static_cast<double>(value);
       }
     }
   }
@@ -70,20 +56,20 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
 
 // What is no counter of a job's protocol.
 std::vector<MetricFamily> states_of(const std::vector<JobReport>& jobs) {
-  MetricFamily ranks{"netsum_job_ranks", "Ranks of the job.", MetricType::Gauge, {}};
-  MetricFamily joined{"netsum_job_ranks_joined", "Ranks that have joined.", MetricType::Gauge, {}};
+  MetricFamily ranks{"netsum_job_ranks", "Ranks of the job.", MetricType::gauge, {}};
+  MetricFamily joined{"netsum_job_ranks_joined", "Ranks that have joined.", MetricType::gauge, {}};
   MetricFamily stalled{
-      "netsum_job_stalled_seconds", "For how long the oldest operation has waited for a rank.", MetricType::Gauge, {}};
+      "netsum_job_stalled_seconds", "For how long the oldest operation has waited for a rank.", MetricType::gauge, {}};
   std::set<std::pair<std::string, std::string>> seen;
   for (const JobReport& job : jobs) {
     if (!job.job.failure.empty() || !seen.emplace(job.job.tenant, job.job.job).second) continue;
-    std::vector<ClientMetric::Label> labels = {{"job", job.job.job}};
+    decltype(Sample::labels) labels = {{"job", job.job.job}};
     if (!job.job.tenant.empty()) labels.push_back({"tenant", job.job.tenant});
-    ranks.metric.push_back(sample(MetricType::Gauge, labels, job.job.world_size));
-    joined.metric.push_back(sample(MetricType::Gauge, labels, job.job.joined.size()));
-    stalled.metric.push_back(sample(MetricType::Gauge, std::move(labels), job.stalled_seconds));
+    ranks.samples.push_back(Sample{labels, static_cast<double>(job.job.world_size)});
+    joined.samples.push_back(Sample{labels, static_cast<double>(job.job.joined.size())});
+    stalled.samples.push_back(Sample{std::move(labels), job.stalled_seconds});
   }
-  if (ranks.metric.empty()) return {};
+  if (ranks.samples.empty()) return {};
   return {std::move(ranks), std::move(joined), std::move(stalled)};
 }
 
@@ -91,43 +77,42 @@ std::string metrics_page(const Report& report) {
   std::vector<MetricFamily> families;
   families.push_back({"netsum_info",
                       "Of the daemon.",
-                      MetricType::Gauge,
-                      {sample(MetricType::Gauge, {{"version", report.version}, {"daemon", report.daemon}}, 1)}});
+                      MetricType::gauge,
+                      {Sample{{{"version", report.version}, {"daemon", report.daemon}}, 1}}});
   const auto add = [&](MetricType type, const std::string& name, const char* help, double value) {
-    families.push_back({"netsum_" + name, help, type, {sample(type, {}, value)}});
+    families.push_back({"netsum_" + name, help, type, {Sample{{}, value}}});
   };
   const std::chrono::duration<double> unix_now = std::chrono::system_clock::now().time_since_epoch();
-  add(MetricType::Gauge, "start_time_seconds", "When it was started, since 1970.",
+  add(MetricType::gauge, "start_time_seconds", "When it was started, since 1970.",
       std::round(unix_now.count() - report.uptime_seconds));
-  add(MetricType::Gauge, "slots", "Slots of 256 elements.", report.slots);
-  add(MetricType::Gauge, "slots_free", "Slots that no job owns.", report.slots_free);
-  add(MetricType::Gauge, "memory_bytes", "Memory that jobs may have.", static_cast<double>(report.memory_bytes));
-  add(MetricType::Gauge, "memory_used_bytes", "Memory that jobs have.", static_cast<double>(report.memory_used));
+  add(MetricType::gauge, "slots", "Slots of 256 elements.", report.slots);
+  add(MetricType::gauge, "slots_free", "Slots that no job owns.", report.slots_free);
+  add(MetricType::gauge, "memory_bytes", "Memory that jobs may have.", static_cast<double>(report.memory_bytes));
+  add(MetricType::gauge, "memory_used_bytes", "Memory that jobs have.", static_cast<double>(report.memory_used));
   if (report.certificate_until != 0) {
-    add(MetricType::Gauge, "certificate_expiry_timestamp_seconds", "When its certificate expires, since 1970.",
+    add(MetricType::gauge, "certificate_expiry_timestamp_seconds", "When its certificate expires, since 1970.",
         report.certificate_until);
   }
-  add(MetricType::Gauge, "draining", "1: no new job is admitted.", report.draining ? 1 : 0);
-  add(MetricType::Gauge, "jobs", "Jobs that are joining, running or failed lately.",
+  add(MetricType::gauge, "draining", "1: no new job is admitted.", report.draining ? 1 : 0);
+  add(MetricType::gauge, "jobs", "Jobs that are joining, running or failed lately.",
       static_cast<double>(report.jobs.size()));
   constexpr std::string_view by_cause = "jobs_failed_";
-  MetricFamily failed{"netsum_jobs_failed_total", "Jobs that failed, by cause.", MetricType::Counter, {}};
+  MetricFamily failed{"netsum_jobs_failed_total", "Jobs that failed, by cause.", MetricType::counter, {}};
   for (const auto& [name, value] : report.counters) {
     if (name.starts_with(by_cause)) {
-      failed.metric.push_back(
-          sample(MetricType::Counter, {{"cause", std::string(name.substr(by_cause.size()))}}, static_cast<double>(value)));
+      failed.samples.push_back(Sample{{{"cause", std::string(name.substr(by_cause.size()))}}, static_cast<double>(value)});
     }
     if (name.starts_with("jobs_failed")) continue;
     // Prometheus counts in base units.
     const bool time = name.ends_with(nanoseconds);
-    add(MetricType::Counter,
+    add(MetricType::counter,
         (time ? name.substr(0, name.size() - nanoseconds.size()) + "_seconds" : std::string(name)) + "_total",
         "Of the whole aggregator.", (time ? 1e-9 : 1) * static_cast<double>(value));
   }
-  if (!failed.metric.empty()) families.push_back(std::move(failed));
+  if (!failed.samples.empty()) families.push_back(std::move(failed));
   for (MetricFamily& family : states_of(report.jobs)) families.push_back(std::move(family));
   for (MetricFamily& family : families_of(report.jobs)) families.push_back(std::move(family));
-  return prometheus::TextSerializer().Serialize(families);
+  return metrics_text(families);
 }
 
 // One report for all pages of a moment, on the server's thread.

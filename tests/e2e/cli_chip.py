@@ -74,7 +74,7 @@ class Refusals(unittest.TestCase):
         self.assert_refused("a target (--target) is for the bmv2 data plane", "switch", *CHIP, "--target", "127.0.0.1:9")
         self.assert_refused("needs the address that ranks send to", *bmv2, "--listen", "0.0.0.0:0", "--target", "127.0.0.1:9")
         result = cli.run(*bmv2, "--target", "127.0.0.1:9")
-        if "was built without bmv2" not in result.stderr:
+        if "requires the bmv2 plugin" not in result.stderr:
             self.assert_refused("the P4 switch at 127.0.0.1:9 does not answer", *bmv2, "--target", "127.0.0.1:9", code=3)
 
     def test_ranks_are_refused_before_they_join(self):

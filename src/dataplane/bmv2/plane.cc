@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -430,15 +431,21 @@ struct WatchedSwitch {
 
 }  // namespace
 
-service::ChipPlanes open(const Config& config) {
+}  // namespace netsum::dataplane::bmv2
+
+// What bmv2.cc calls.
+extern "C" void netsum_open_bmv2(const char* version, const netsum::dataplane::bmv2::Config& config,
+                                 netsum::service::ChipPlanes& planes) {
+  using namespace netsum;
+  using namespace netsum::dataplane::bmv2;
+  if (std::string_view(version) != NETSUM_VERSION) {
+    throw Error(ErrorCode::refused,
+                "the bmv2 plugin was built for netsum " NETSUM_VERSION ", but this is netsum " + std::string(version));
+  }
   const auto watched = std::make_shared<WatchedSwitch>(config);
   const std::shared_ptr<Switch> target(watched, &watched->target);
-  service::ChipPlanes planes;
   for (const Endpoint& lane : config.lanes) {
     planes.push_back(std::make_unique<Plane>(target, lane, planes.empty(),
                                              [](const Endpoint& to) { return transport::next_hop(to, patience); }));
   }
-  return planes;
 }
-
-}  // namespace netsum::dataplane::bmv2
