@@ -11,8 +11,8 @@ target_compile_options(netsum_options INTERFACE -pthread) # everywhere, as some 
 target_compile_options(netsum_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor
                                                 -Wold-style-cast -fno-omit-frame-pointer)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 warns of overlapping copies inside its own std::string (GCC bug 105651).
-  target_compile_options(netsum_options INTERFACE -Wno-restrict)
+  # GCC 12 warns of overlapping copies inside its own std::string (GCC bug 105651). A library with unique symbols cannot be unloaded.
+  target_compile_options(netsum_options INTERFACE -Wno-restrict -fno-gnu-unique)
 endif()
 if(NETSUM_WERROR)
   target_compile_options(netsum_options INTERFACE -Werror)
@@ -56,6 +56,9 @@ function(netsum_precompiled NAME FLAG)
     file(GENERATE OUTPUT ${empty} CONTENT "")
     add_library(${NAME} OBJECT ${empty})
     set_target_properties(${NAME} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    if(FLAG MATCHES -fPIC) # netsum_library's
+      set_target_properties(${NAME} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    endif()
     target_compile_options(${NAME} PRIVATE ${FLAG})
     target_link_libraries(${NAME} PRIVATE netsum_options ${ARG_LINK})
     target_precompile_headers(${NAME} PRIVATE ${NETSUM_PRECOMPILED_STANDARD} ${ARG_HEADERS})
@@ -78,6 +81,8 @@ function(netsum_library)
   set(target netsum_${ARG_NAME})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(netsum::${ARG_NAME} ALIAS ${target})
+  # A library or plugin that is linked from the archives shows include/netsum alone (NETSUM_API), and uses its own copy.
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
                                               $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
   list(TRANSFORM ARG_DEPS PREPEND netsum::)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "netsum/error.h"
+#include "netsum/export.h"
 #include "netsum/tenant.h"
 #include "netsum/types.h"
 
@@ -72,7 +73,7 @@ struct AggregatorOptions {
   std::function<void(const std::string&)> log;
 };
 
-class Aggregator {
+class NETSUM_API Aggregator {
  public:
   explicit Aggregator(const AggregatorOptions& options);  // throws Error: bad_argument, refused (address in use)
   Aggregator(Aggregator&&) noexcept;

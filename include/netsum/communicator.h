@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "netsum/error.h"
+#include "netsum/export.h"
 #include "netsum/types.h"
 
 namespace netsum {
@@ -72,7 +73,7 @@ struct NetReduce {
 
 using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
 // "switchml", "atp" or "netreduce", with default settings. Throws Error: bad_argument.
-[[nodiscard]] Protocol protocol_named(const std::string& name);
+[[nodiscard]] NETSUM_API Protocol protocol_named(const std::string& name);
 
 struct Options {
   Protocol protocol = SwitchMl{};
@@ -146,7 +147,7 @@ struct Statistics {
 
 // Memory for tensors, from Communicator::allocate(). Copies refer to the same memory; it is freed after the last copy, once
 // the operations on tensors in it have ended. It may outlive its communicator. A child of fork() has a copy.
-class TensorMemory {
+class NETSUM_API TensorMemory {
  public:
   TensorMemory() = default;
   TensorMemory(std::shared_ptr<std::byte> begin, std::size_t bytes) : begin_(std::move(begin)), bytes_(bytes) {}
@@ -166,7 +167,7 @@ class TensorMemory {
 };
 
 // One pending operation. The tensor is lent until wait() returns or throws, or the destructor has run.
-class Work {
+class NETSUM_API Work {
  public:
   struct State;
   explicit Work(std::shared_ptr<State> state);
@@ -185,7 +186,7 @@ namespace collective {
 class Connector;
 }
 
-class Communicator {
+class NETSUM_API Communicator {
  public:
   // Joins the job at every aggregator and returns when all ranks have. Throws Error: unreachable, refused, deadline.
   [[nodiscard]] static Communicator connect(const Options& options);

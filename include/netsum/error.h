@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "netsum/export.h"
+
 namespace netsum {
 
 enum class ErrorCode : std::uint8_t {
@@ -20,9 +22,9 @@ enum class ErrorCode : std::uint8_t {
   internal,              // a bug in netsum
 };
 
-[[nodiscard]] const char* to_string(ErrorCode code);
+[[nodiscard]] NETSUM_API const char* to_string(ErrorCode code);
 
-class Error : public std::runtime_error {
+class NETSUM_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
   [[nodiscard]] ErrorCode code() const { return code_; }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "netsum/error.h"
+#include "netsum/export.h"
 #include "netsum/tenant.h"
 #include "netsum/types.h"
 
@@ -50,7 +51,7 @@ struct ParameterServerOptions {
   std::function<void(const std::string&)> log;
 };
 
-class ParameterServer {
+class NETSUM_API ParameterServer {
  public:
   explicit ParameterServer(const ParameterServerOptions& options);  // throws Error: bad_argument, refused (address in use)
   ParameterServer(ParameterServer&&) noexcept;

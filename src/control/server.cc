@@ -24,15 +24,16 @@
 #include "control/certificate.h"
 #include "control/channel_server.h"
 #include "control/clock.h"
+#include "control/flights.h"
 #include "control/journal.h"
 #include "control/leases.h"
+#include "control/reports.h"
 #include "control/tls.h"
 #include "session/aggregator.h"
 #include "session/installations.h"
 #include "session/supervisor.h"
 #include "session/words.h"
 #include "telemetry/flight_file.h"
-#include "telemetry/flight_recorder.h"
 #include "transport/random.h"
 
 namespace netsum::control {
@@ -40,7 +41,6 @@ namespace {
 
 constexpr Duration tick = std::chrono::milliseconds(100);  // between two looks at watched jobs
 constexpr Duration longest_join = std::chrono::minutes(30);
-constexpr std::size_t events_shown = 8;      // of each job, in reports
 constexpr std::size_t most_commands = 1024;  // waiting for the control plane's thread
 
 std::string list(const RankSet& set) {
@@ -113,6 +113,8 @@ struct Server::Impl {
         hooks(std::move(h)),
         journal(hooks.log),
         callers(options.token, options.daemon_token, {}, journal),
+        flights(journal),
+        reports(options, hooks, journal, flights),
         aggregator(options.registry),
         leases(aggregator.registry()) {}
 
@@ -302,11 +304,7 @@ struct Server::Impl {
     if (!callers.sees_all(request.principal) && !within(request.principal, job)) return others_job();
     return command(request, [this, job = std::move(job)] {
       look_at_flights();
-      std::optional<telemetry::FlightRecord> record;
-      {
-        const Lock lock(*this);
-        record = recorder.find(job);
-      }
+      const auto record = flights.find(job);
       if (!record) {
         return without(ErrorKind::refused,
                        "no job '" + job.job + "' is here, nor among the latest that ended: `netsum status` lists them");
@@ -473,13 +471,10 @@ struct Server::Impl {
     due.commands.swap(commands);
     due.pulse = pulse_asked.has_value();
     for (session::JobEvent& event : std::exchange(due.step.events, {})) {
-      recorder.record(event);
+      flights.record(event);
       if (is_end(event.kind)) due.ends.push_back(std::move(event));
     }
-    if (at >= next_flight_look && !stopping) {
-      due.look = recorder.any_running();
-      next_flight_look = at + telemetry::FlightRecorder::look_interval;
-    }
+    due.look = !stopping && flights.takes_look(at);
     if (at < next_look || stopping) return;
     next_look = at + tick;
     due.watched = aggregator.watched();
@@ -515,7 +510,7 @@ struct Server::Impl {
     Time next = aggregator.next_timeout();
     next = std::min(next, leases.next());
     if (!aggregator.watched().empty()) next = std::min(next, next_look);
-    if (recorder.any_running()) next = std::min(next, next_flight_look);
+    next = std::min(next, flights.next_look());
     return std::min(next, now() + std::chrono::hours(1));  // a condition variable cannot wait for ever
   }
 
@@ -534,7 +529,7 @@ struct Server::Impl {
       journal.log_of(end.tenant, "job '" + end.job + "' " +
                                      (end.kind == session::JobEvent::Kind::ended ? "ended" : "failed: " + end.what));
     }
-    keep_records();
+    flights.write_failures(origin_at(now()));
     for (const std::uint64_t epoch : due.leases) uninstall(epoch);
     latest.reset();
     for (Command& command : due.commands) {
@@ -583,36 +578,17 @@ struct Server::Impl {
     aggregator.on_view(epoch, std::move(view), now());
   }
 
-  // ---- the flight recorder
-
   void look_at_flights() {
     report_errors([&] {
-      const telemetry::Report seen = report(0);
+      const telemetry::Report seen = report(Reports::Depth::jobs);
       version = seen.version;
-      const Lock lock(*this);
-      for (const telemetry::JobReport& job : seen.jobs) recorder.look(job, now());
+      flights.look(seen, now());
     });
   }
 
   [[nodiscard]] telemetry::FlightFileOrigin origin_at(Time at) const {
     const auto ago = std::chrono::duration_cast<std::chrono::system_clock::duration>(now() - at);
     return {version, options.switches.own, address, std::chrono::system_clock::now() - ago, at};
-  }
-
-  void keep_records() {
-    std::vector<telemetry::FlightRecord> failures;
-    {
-      const Lock lock(*this);
-      failures = recorder.take_failures();
-    }
-    if (!folder) return;
-    const telemetry::FlightFileOrigin origin = origin_at(now());
-    for (const telemetry::FlightRecord& record : failures) {
-      if (!journal.may_say_more(record.tenant)) continue;
-      report_errors([&] {
-        journal.log("job '" + record.job + "': `netsum explain " + folder->write(record, origin) + "` says more");
-      });
-    }
   }
 
   template <class Action>
@@ -645,50 +621,13 @@ struct Server::Impl {
     teller = std::make_unique<SwitchTeller>(options.switches, hooks.switches, std::move(events));
   }
 
-  // ---- reports
-
-  // Without events also without hosts: for the flight recorder, which knows them.
-  [[nodiscard]] telemetry::Report report(std::size_t events = events_shown) {
-    check_may_wait("the data plane's counters");
+  [[nodiscard]] telemetry::Report report(Reports::Depth depth = Reports::Depth::whole) {
     telemetry::Report out;
     {
       const Lock lock(*this);
-      out.slots = options.registry.slots;
-      out.slots_free = aggregator.registry().slots_free();
-      out.memory_bytes = aggregator.registry().memory().limit();
-      out.memory_used = aggregator.registry().memory().used();
-      const Time at = now();
-      for (auto& job : aggregator.registry().jobs()) {
-        telemetry::JobReport entry{.job = std::move(job)};
-        if (events != 0) {
-          for (telemetry::FlightEvent& event : recorder.latest(entry.job, events)) {
-            const double age = std::chrono::duration<double>(at - event.at).count();
-            entry.events.push_back({age, std::move(event.kind), event.rank, std::move(event.what)});
-          }
-        }
-        entry.stalled_seconds = std::chrono::duration<double>(recorder.stalled_for(entry.job, at)).count();
-        out.jobs.push_back(std::move(entry));
-      }
-      for (const auto& [name, value] : recorder.failures()) out.counters.add(name, value);
-      out.draining = aggregator.registry().draining();
-      if (events != 0) out.ended = recorder.ended(at);
+      out = reports.of_registry(aggregator.registry(), now(), depth);
     }
-    out.counters.add("joins_refused", journal.joins_refused());
-    out.counters.add("wrong_tokens", journal.wrong_tokens());
-    if (events != 0) {
-      for (telemetry::JobReport& job : out.jobs) telemetry::locate(job);
-    }
-    std::erase_if(out.ended, [&](const telemetry::EndedJob& ended) {
-      return ended.job_epoch != 0 && std::any_of(out.jobs.begin(), out.jobs.end(), [&](const telemetry::JobReport& job) {
-               return job.job.job_epoch == ended.job_epoch;
-             });
-    });
-    out.daemon = options.switches.own;
-    out.address = address;
-    out.certificate_until = std::chrono::duration<double>(certificate_until.load().time_since_epoch()).count();
-    out.lanes = options.registry.lanes;
-    out.uptime_seconds = std::chrono::duration<double>(now() - started).count();
-    if (hooks.fill_report) hooks.fill_report(out);
+    reports.complete(out, now(), depth);
     return out;
   }
   // On the control plane's own thread: one report for all calls that have asked meanwhile.
@@ -712,7 +651,7 @@ struct Server::Impl {
     const auto at = std::chrono::system_clock::now();
     const DaemonCertificate certificate = read_certificate(options.tls_cert, options.tls_key, at);
     auto tls = TlsContext::of_daemon(options.tls_cert, options.tls_key);
-    certificate_until = certificate.until;
+    reports.set_certificate_until(certificate.until);
     const std::string warning = expiry_warning(certificate, options.tls_cert, at);
     if (!warning.empty()) journal.log(warning);
     return tls;
@@ -722,7 +661,8 @@ struct Server::Impl {
   ServerHooks hooks;
   Journal journal;
   Callers callers;
-  std::atomic<std::chrono::system_clock::time_point> certificate_until{};
+  Flights flights;
+  Reports reports;
   std::mutex mutex;  // for all members up to `stopping`
   std::condition_variable changed;
   bool woken = false;
@@ -734,18 +674,15 @@ struct Server::Impl {
   std::map<std::string, std::uint32_t> joins_of_peer;
   Leases leases;  // of jobs installed here
   std::deque<Command> commands;
-  Time next_look{}, next_flight_look{};
-  telemetry::FlightRecorder recorder;
+  Time next_look{};
   std::optional<Time> pulse_asked;  // and not answered
   bool stopping = false;
 
   // Of the control plane's own thread.
   std::optional<telemetry::Report> latest;
   std::string version;  // as reports say
-  std::optional<telemetry::FlightFolder> folder;
 
   std::uint64_t instance = transport::random_number();
-  Time started = now();
   std::string address;
   std::unique_ptr<ChannelServer> channel;
   std::unique_ptr<SwitchTeller> teller;  // null: there are no switches below
@@ -774,7 +711,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   Impl* const impl = impl_.get();
   std::shared_ptr<const TlsContext> tls;
   if (!impl->options.tls_cert.empty()) tls = impl->take_certificate();
-  if (!impl->options.flight_records.empty()) impl->folder.emplace(impl->options.flight_records);
+  if (!impl->options.flight_records.empty()) impl->flights.keep_files_in(impl->options.flight_records);
   if (!impl->options.tenants.empty()) impl->set_tenants(impl->options.tenants);
   const std::string& listen = impl->options.listen;
   ChannelServer::Hooks on;
@@ -787,6 +724,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   on.on_refused = [impl](const std::string& host, const std::string& why) { impl->journal.connection(host, why); };
   impl->channel = std::make_unique<ChannelServer>(listen, std::move(tls), impl->options.connections, std::move(on));
   impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->channel->port());
+  impl->reports.set_address(impl->address);
   with_low_priority([&] {
     if (impl->hooks.switches.describe) impl->start_telling();
     impl->thread = std::thread([impl] { impl->run(); });

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """netsum inside of other programs: several copies in one process, children of fork(), static objects, exit() under way.
 
-usage: embedding.py NETSUM EMBEDDED [LIBRARY...] [unittest arguments]
+usage: embedding.py NETSUM EMBEDDED PART [LIBRARY...] [unittest arguments]
 
-EMBEDDED: tests/e2e/embedded.cc. LIBRARY: netsum's libraries for other programs (libnetsum-mpi.so, libnccl-net-netsum.so), each with a
+EMBEDDED: tests/e2e/embedded.cc. PART: embedded_part.cc. LIBRARY: netsum's libraries for other programs (libnetsum-mpi.so, libnccl-net-netsum.so), each with a
 copy of netsum in it; with netsum.torch in PYTHONPATH, one more.
 """
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import unittest
 
 import cli_support as cli
 
-EMBEDDED, LIBRARIES = None, []
+EMBEDDED, PART, LIBRARIES = None, None, []
 TOKEN = "a secret of sixteen characters or more"
 COPIES = """
 import ctypes, sys
@@ -39,7 +40,7 @@ class Embedding(unittest.TestCase):
             file.flush()
             with cli.Switch("--token-file", file.name) as switch:
                 for _ in range(times):
-                    done = subprocess.run([EMBEDDED, how, switch.address, TOKEN], capture_output=True, text=True, timeout=60)
+                    done = subprocess.run([EMBEDDED, how, switch.address, TOKEN, PART], capture_output=True, text=True, timeout=60)
                     self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_a_communicator_with_static_storage(self):
@@ -53,6 +54,20 @@ class Embedding(unittest.TestCase):
 
     def test_an_exception_while_work_is_under_way(self):
         self.program("throw")
+
+    def test_a_part_is_unloaded(self):
+        self.program("unload")
+
+    def test_a_part_needs_few_libraries_and_shows_the_public_interface_alone(self):
+        needed = re.findall(r"NEEDED.*\[(.*?)\.so", subprocess.run(["readelf", "-d", PART], capture_output=True, text=True, check=True).stdout)
+        allowed = {"libssl", "libcrypto", "libhwy", "libstdc++", "libm", "libgcc_s", "libresolv", "libc", "ld-linux-x86-64"}
+        self.assertEqual({name for name in needed if not name.startswith(("libasan", "libubsan", "libtsan"))} - allowed, set())
+        shown = subprocess.run(["nm", "-DC", "--defined-only", PART], capture_output=True, text=True, check=True).stdout
+        public = ("Aggregator", "Communicator", "Error", "ParameterServer", "TensorMemory", "Work", "default_heartbeat_timeout_ms", "protocol_named",
+                  "to_string")
+        ours = re.findall(r"^\S+ [TBDRu] netsum::(\w+)", shown, re.MULTILINE)
+        self.assertIn("Communicator", ours)
+        self.assertEqual(set(ours) - set(public), set())
 
     def test_several_copies_in_one_process(self):
         if not LIBRARIES or "PYTHONPATH" not in os.environ:
@@ -68,7 +83,7 @@ class Embedding(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    EMBEDDED = os.path.abspath(sys.argv.pop(2))
+    EMBEDDED, PART = os.path.abspath(sys.argv.pop(2)), os.path.abspath(sys.argv.pop(2))
     while len(sys.argv) > 2 and sys.argv[2].endswith(".so"):
         LIBRARIES.append(os.path.abspath(sys.argv.pop(2)))
     cli.main()
