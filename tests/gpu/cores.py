@@ -108,11 +108,11 @@ class Defaults(unittest.TestCase):
     def test_defaults(self):
         for workers in (2, 8) if IS_GPU else (2,):
             trials = {"chosen": lambda w=workers: bench("--workers", w)}
-            for threads in (1, 2, 4):
-                for slots in (0, 64, 256, 1024):
+            for threads in (1, 2, 4, 8):
+                for slots in (0, 64, 256):
                     if threads * workers <= 2 * CPUS and (IS_GPU or slots == 64 and threads == 1):
                         trials[f"threads {threads}, slots {slots}"] = lambda w=workers, t=threads, s=slots: bench(
-                            "--workers", w, "--threads", t, "--slots", s)
+                            "--workers", w, "--threads", t, "--slots", s, "--switch-slots", 262144)
             told = medians(trials, ROUNDS, 50)
             best = min(each["median"] for name, each in told.items() if name != "errors")
             FOUND[f"{workers} workers"] = told | {"chosen_over_best": told["chosen"]["median"] / best}
