@@ -181,21 +181,25 @@ class AtpTap final : public Tap {
   std::uint64_t wide_ = 0;
 };
 
-constexpr std::uint32_t rack_ranks = 32;  // the most below one switch
-constexpr std::uint32_t small_job = 24;   // ranks that may be placed anywhere
+constexpr std::uint32_t small_job = 24;  // ranks that may be placed anywhere
 
 // A tree of switches, rarely enough slots, and the placement of ranks.
 void draw_switches(Scenario& scenario) {
   Random random(derive(scenario.seed, Label::switches));
   std::uint64_t racks = random.between(1, 4);
   bool second_level = random.chance(0.5);
-  // A switch has at most 32 children, and so has the parameter server: large jobs fill racks evenly, under a second level.
+  // A switch takes so many children, and no more: large jobs fill racks evenly, under a second level. Where they do not fit
+  // into one rack of a chip's 32, half of them have racks as large as they may be, or no switch at all.
   std::uint32_t largest = 0;
   for (const JobPlan& job : scenario.jobs) largest = std::max(largest, job.workers);
   const bool large = largest > small_job;
+  bool at_servers = false;
   if (large) {
+    const bool broad = largest > wire::atp::word_bits && random.chance(0.5);
+    const std::uint32_t rack_ranks = broad ? wire::atp::max_fan_in : wire::atp::word_bits;
     racks = (largest + rack_ranks - 1) / rack_ranks;
     second_level = true;
+    at_servers = broad && racks == 1 && random.chance(0.3);
   }
   for (std::uint64_t i = 0; i < racks; ++i) scenario.parent_of_switch.push_back(UINT32_MAX);
   if (second_level) {
@@ -223,7 +227,7 @@ void draw_switches(Scenario& scenario) {
     const auto all = static_cast<std::uint32_t>(scenario.parent_of_switch.size());
     for (std::uint32_t rank = 0; rank < job.workers; ++rank) {
       if (large) {
-        job.switch_of_rank.push_back(rank % static_cast<std::uint32_t>(racks));
+        job.switch_of_rank.push_back(at_servers ? UINT32_MAX : rank % static_cast<std::uint32_t>(racks));
         continue;
       }
       // Only few ranks directly at the parameter server: its bitmap is as long as a switch's.
@@ -315,12 +319,14 @@ class Atp final : public Protocol {
         wire::atp::write_gradient_header(bytes, common, gradient.directions);
         break;
       case 6:
-        for (auto& fan_in : gradient.directions.fan_in) fan_in = static_cast<std::uint8_t>(32 - fan_in / 2);
-        wire::atp::write_gradient_header(bytes, common, gradient.directions);
+        for (std::size_t i = 0; i < wire::atp::max_levels; ++i) {  // other fan-ins, in as many bytes
+          std::byte& fan_in = bytes[wire::atp::common_bytes + (gradient.directions.broad() ? 2 * i : i)];
+          fan_in = static_cast<std::byte>(32 - std::to_integer<unsigned>(fan_in) / 2);
+        }
         break;
       case 7:
         common.elements = 5000;  // more than any job's packets have
-        bytes.resize(wire::atp::gradient_bytes(common));
+        bytes.resize(wire::atp::gradient_bytes(common, gradient.directions));
         wire::atp::write_gradient_header(bytes, common, gradient.directions);
         break;
       default:
@@ -356,8 +362,12 @@ class Atp final : public Protocol {
     if (c.type == Type::gradient && wire::atp::parse_gradient(datagram, c, gradient) == ParseError::none) {
       text += ", level " + std::to_string(gradient.directions.level) + " bitmaps";
       for (std::size_t i = 0; i < wire::atp::max_levels; ++i) {
-        if (gradient.directions.fan_in[i] == 0) continue;
-        text += " " + std::to_string(gradient.directions.bitmap[i]) + "/" + std::to_string(gradient.directions.fan_in[i]);
+        const std::uint32_t fan_in = gradient.directions.fan_in()[i];
+        if (fan_in == 0) continue;
+        for (std::uint32_t row = wire::atp::words_of(fan_in); row-- > 0;) {
+          text += " " + std::to_string(gradient.directions.word(i, row));
+        }
+        text += "/" + std::to_string(fan_in);
       }
     }
     wire::atp::WaitingPacket waiting;

@@ -134,7 +134,7 @@ class AtpRank final : public RankProtocol {
         std::all_of(reach.sites.begin(), reach.sites.end(), [&](const Site& site) { return stays_here(reach, site); });
     if (near) room = std::min(room, transport::near_path().datagram_bytes);
     if (!near) room -= static_cast<std::uint32_t>(seal::longest_trailer);
-    const auto fill = static_cast<std::uint32_t>((room - wire::atp::gradient_header_bytes) / 4);
+    const auto fill = static_cast<std::uint32_t>((room - wire::atp::longest_header_bytes(options().world_size)) / 4);
     return std::min({fill, slot_elements(reach), near ? wire::atp::max_packet_elements : longest_default_packet});
   }
 

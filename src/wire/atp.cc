@@ -11,16 +11,18 @@ namespace {
 // Offsets of docs/protocol-atp.md.
 constexpr std::size_t at_flags = 2, at_checksum = 4, at_sequence = 16, at_rank_epoch = 24, at_signature = 28, at_index = 32,
                       at_elements = 36, at_level = 38, at_exponent = 39;
-constexpr std::size_t at_fan_in = 40, at_bitmap = 44;
+constexpr std::size_t at_fan_in = 40, at_bitmap = 44, at_broad_bitmap = 48;
 constexpr std::size_t at_next_index = 40;
 constexpr std::size_t at_missing = 40;
 constexpr std::size_t at_first_signature = 40, at_second_signature = 44, at_first_rank = 48, at_second_rank = 50;
 
 constexpr std::uint16_t flag_resend = 1, flag_ecn = 2, flag_collision = 4, flag_overflow = 8, flag_wide = 16,
-                        flag_direct = 32, flag_floats = 64, flag_integers = 128, flag_average = 256, flag_unchecked = 512;
+                        flag_direct = 32, flag_floats = 64, flag_integers = 128, flag_average = 256, flag_unchecked = 512,
+                        flag_broad = 1024;
 
 static_assert(at_exponent + 1 == common_bytes);
 static_assert(at_bitmap + 4 * max_levels == gradient_header_bytes);
+static_assert(at_broad_bitmap == broad_header_bytes(0));
 static_assert(at_next_index + 4 == parameter_header_bytes);
 static_assert(at_second_rank + 2 == mismatch_bytes);
 
@@ -45,7 +47,7 @@ std::uint16_t flags_allowed(Type type) {
   switch (type) {
     case Type::gradient:
       return flag_resend | flag_ecn | flag_collision | flag_overflow | flag_wide | flag_direct | flag_floats |
-             flag_integers | flag_average | flag_unchecked;
+             flag_integers | flag_average | flag_unchecked | flag_broad;
     case Type::parameter:
       return flag_ecn | flag_floats | flag_unchecked;
     case Type::ask:
@@ -70,7 +72,87 @@ void write_common(std::span<std::byte> packet, const Common& c) {
   p[at_exponent] = std::byte{c.exponent};
 }
 
+// Whether all bits are of children, where there are so many.
+bool is_within(std::uint32_t word, std::uint32_t children) {
+  return (std::uint64_t{word} >> std::min(children, word_bits)) == 0;
+}
+
 }  // namespace
+
+void Directions::set(std::size_t of_level, const Children& children) {
+  for (std::size_t row = 0; row < rows_; ++row) {
+    words_[row][of_level] = static_cast<std::uint32_t>(children.words()[row / 2] >> row % 2 * word_bits);
+  }
+}
+
+Children Directions::children(std::size_t of_level) const {
+  Children::Words words{};
+  for (std::size_t row = 0; row < rows_; ++row) {
+    words[row / 2] |= std::uint64_t{words_[row][of_level]} << row % 2 * word_bits;
+  }
+  return Children::from_words(words);
+}
+
+std::uint32_t Directions::count(std::size_t of_level) const {
+  int sum = 0;
+  for (std::size_t row = 0; row < rows_; ++row) sum += std::popcount(words_[row][of_level]);
+  return static_cast<std::uint32_t>(sum);
+}
+
+std::optional<std::uint32_t> Directions::only_of_several_words(std::size_t of_level) const {
+  std::optional<std::uint32_t> child;
+  for (std::uint32_t row = 0; row < rows_; ++row) {
+    const std::uint32_t word = words_[row][of_level];
+    if (word == 0) continue;
+    if (child || !std::has_single_bit(word)) return std::nullopt;
+    child = row * word_bits + static_cast<std::uint32_t>(std::countr_zero(word));
+  }
+  return child;
+}
+
+// Reads past the fan-ins only if the packet is as long as they say.
+ParseError Directions::parse_broad(std::span<const std::byte> packet, std::size_t rest) {
+  FanIn fan_in;
+  for (std::size_t i = 0; i < max_levels; ++i) {
+    fan_in[i] = load_le<std::uint16_t>(packet.data() + at_fan_in + 2 * i);
+    if (fan_in[i] > max_fan_in) return ParseError::field;
+  }
+  *this = Directions(byte_at(packet, at_level), fan_in);
+  if (!broad()) return ParseError::field;  // there is one way to write each
+  if (packet.size() != header_bytes(*this) + rest) return ParseError::length;
+  const std::byte* at = packet.data() + at_broad_bitmap;
+  for (std::size_t i = 0; i < max_levels; ++i) {
+    std::uint32_t children = fan_in[i];
+    for (std::uint32_t row = 0; row < words_of(fan_in[i]); ++row, at += 4) {
+      words_[row][i] = load_le<std::uint32_t>(at);
+      if (!is_within(words_[row][i], children)) return ParseError::field;
+      children -= std::min(children, word_bits);
+    }
+  }
+  return ParseError::none;
+}
+
+// Each field is written as it is read next: a processor waits for what it wrote in several parts.
+ParseError Directions::parse(std::span<const std::byte> packet, std::size_t rest) {
+  if ((load_le<std::uint16_t>(packet.data() + at_flags) & flag_broad) != 0) {
+    if (const auto error = parse_broad(packet, rest); error != ParseError::none) return error;
+  } else {
+    if (packet.size() != gradient_header_bytes + rest) return ParseError::length;
+    level = byte_at(packet, at_level);
+    rows_ = 1;
+    for (std::size_t i = 0; i < max_levels; ++i) {
+      fan_in_[i] = byte_at(packet, at_fan_in + i);
+      words_[0][i] = load_le<std::uint32_t>(packet.data() + at_bitmap + 4 * i);
+      if (fan_in_[i] > word_bits || !is_within(words_[0][i], fan_in_[i])) return ParseError::field;
+    }
+  }
+  return level < max_levels ? ParseError::none : ParseError::field;
+}
+
+bool Directions::operator==(const Directions& other) const {
+  return level == other.level && fan_in_ == other.fan_in_ &&
+         std::equal(words_.begin(), words_.begin() + rows_, other.words_.begin());
+}
 
 ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
@@ -123,22 +205,14 @@ ParseError parse_gradient(std::span<const std::byte> bytes, const Common& common
   if (common.integers && (common.floats || common.wide || common.overflow || common.exponent != 0)) return ParseError::field;
   if (common.wide && common.elements == 0) return ParseError::field;
   if (common.collision && !common.resend) return ParseError::field;  // §3.5: so that the next switch passes it on
-  if (bytes.size() != gradient_bytes(common)) return ParseError::length;
+  const std::size_t rest = std::size_t{common.elements} * 4 + (common.wide ? high_bytes(common.elements) : 0);
+  if (const auto error = out.directions.parse(bytes, rest); error != ParseError::none) return error;
+  const std::size_t header = bytes.size() - rest;
   out.common = common;
-  Directions& d = out.directions;
-  d.level = byte_at(bytes, at_level);
-  if (d.level >= max_levels) return ParseError::field;
-  for (std::uint32_t i = 0; i < max_levels; ++i) {
-    d.fan_in[i] = byte_at(bytes, at_fan_in + i);
-    d.bitmap[i] = load_le<std::uint32_t>(bytes.data() + at_bitmap + 4 * std::size_t{i});
-    if (d.fan_in[i] > max_fan_in) return ParseError::field;
-    const std::uint64_t known = (std::uint64_t{1} << d.fan_in[i]) - 1;
-    if ((d.bitmap[i] & ~known) != 0) return ParseError::field;
-  }
-  out.payload = bytes.subspan(gradient_header_bytes, std::size_t{common.elements} * 4);
+  out.payload = bytes.subspan(header, std::size_t{common.elements} * 4);
   out.high = {};
   if (common.wide) {
-    out.high = bytes.subspan(gradient_header_bytes + out.payload.size());
+    out.high = bytes.subspan(header + out.payload.size());
     if (common.elements % 2 != 0 && load_le<std::uint16_t>(out.high.data() + out.high.size() - 2) != 0)
       return ParseError::field;
   }
@@ -174,9 +248,19 @@ void write_gradient_header(std::span<std::byte> packet, const Common& common, co
   write_common(packet, common);
   std::byte* p = packet.data();
   p[at_level] = std::byte{directions.level};
+  const Directions::FanIn& fan_in = directions.fan_in();
+  if (!directions.broad()) {
+    for (std::size_t i = 0; i < max_levels; ++i) {
+      p[at_fan_in + i] = static_cast<std::byte>(fan_in[i]);
+      store_le(p + at_bitmap + 4 * i, directions.word(i));
+    }
+    return;
+  }
+  store_le(p + at_flags, static_cast<std::uint16_t>(flags_of(common) | flag_broad));
+  std::byte* at = p + at_broad_bitmap;
   for (std::size_t i = 0; i < max_levels; ++i) {
-    p[at_fan_in + i] = std::byte{directions.fan_in[i]};
-    store_le(p + at_bitmap + 4 * i, directions.bitmap[i]);
+    store_le(p + at_fan_in + 2 * i, fan_in[i]);
+    for (std::uint32_t row = 0; row < words_of(fan_in[i]); ++row, at += 4) store_le(at, directions.word(i, row));
   }
 }
 

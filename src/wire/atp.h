@@ -1,9 +1,12 @@
 // The ATP format over UDP: docs/protocol-atp.md is its specification, byte by byte.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/bitmap.h"
@@ -16,13 +19,15 @@ inline constexpr std::uint8_t version = 0xa3;
 inline constexpr std::size_t common_bytes = 40;
 // Offsets of a packet's type and job, for a filter that runs before any parser.
 inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
-inline constexpr std::uint32_t max_levels = 4;   // of aggregation, the parameter server included
-inline constexpr std::uint32_t max_fan_in = 32;  // of one level: the bits of a bitmap
+inline constexpr std::uint32_t max_levels = 4;    // of aggregation, the parameter server included
+inline constexpr std::uint32_t max_fan_in = 256;  // of one level
+inline constexpr std::uint32_t word_bits = 32;    // of a bitmap's words
 inline constexpr std::uint32_t max_workers = 1024;
 inline constexpr std::uint32_t max_packet_elements = 10880;  // as wide sums, 65340 bytes: below UDP's limit over IPv6
 inline constexpr std::uint8_t max_exponent = 254;            // biased, of a finite float32
 
 using Ranks = BasicRankSet<max_workers>;
+using Children = BasicRankSet<max_fan_in>;  // of one level, by position
 
 enum class Type : std::uint8_t {
   gradient = 1,   // up: one rank's values, or the sum of several
@@ -58,13 +63,71 @@ struct Common {
   bool operator==(const Common&) const = default;
 };
 
-// The packet's directions (§3.3), one entry per level of aggregation: worker's switch, ..., parameter server.
-struct Directions {
-  std::uint8_t level = 0;                         // next level on the way (edgeSwitchIdentifier)
-  std::array<std::uint8_t, max_levels> fan_in{};  // children that the level waits for
-  std::array<std::uint32_t, max_levels>
-      bitmap{};  // below `level`: the sum's contributions; from `level` on: one bit, the sending child
-  bool operator==(const Directions&) const = default;
+// A level's bitmap has a word, or as many as its children need.
+[[nodiscard]] constexpr std::uint32_t words_of(std::uint32_t fan_in) {
+  return std::max(1U, (fan_in + word_bits - 1) / word_bits);
+}
+
+// The packet's directions (§3.3), for each level of aggregation: worker's switch, ..., parameter server. They are copied
+// with every packet: of the bitmaps only as many words as the widest one has.
+class Directions {
+ public:
+  using FanIn = std::array<std::uint16_t, max_levels>;  // children that a level waits for; 0: there is no such level
+  // Below `level`: the sum's contributions; from `level` on: one bit, the sending child.
+  using Words = std::array<std::uint32_t, max_levels>;
+
+  std::uint8_t level = 0;  // next level on the way (edgeSwitchIdentifier)
+
+  Directions() : Directions(0, {}) {}
+  // `words`: the first of each bitmap; the others are empty.
+  Directions(std::uint8_t next_level, const FanIn& fan_in, const Words& words = {})
+      : level(next_level),
+        rows_(static_cast<std::uint8_t>(words_of(*std::max_element(fan_in.begin(), fan_in.end())))),
+        fan_in_(fan_in) {
+    words_[0] = words;
+    std::fill(words_.begin() + 1, words_.begin() + rows_, Words{});
+  }
+  Directions(const Directions& other) { copy(other); }
+  Directions& operator=(const Directions& other) {
+    copy(other);
+    return *this;
+  }
+
+  [[nodiscard]] const FanIn& fan_in() const { return fan_in_; }
+  // A level has more children than a word has bits.
+  [[nodiscard]] bool broad() const { return rows_ != 1; }
+  [[nodiscard]] std::uint32_t word(std::size_t of_level, std::size_t row = 0) const { return words_[row][of_level]; }
+  void insert(std::size_t of_level, std::uint32_t child) {
+    words_[child / word_bits][of_level] |= std::uint32_t{1} << child % word_bits;
+  }
+  void set(std::size_t of_level, const Children& children);
+  [[nodiscard]] Children children(std::size_t of_level) const;
+  [[nodiscard]] std::uint32_t count(std::size_t of_level) const;
+  // None: no child's bit, or several.
+  [[nodiscard]] std::optional<std::uint32_t> only(std::size_t of_level) const {
+    if (broad()) return only_of_several_words(of_level);
+    const std::uint32_t word = words_[0][of_level];
+    return std::has_single_bit(word) ? std::optional(static_cast<std::uint32_t>(std::countr_zero(word))) : std::nullopt;
+  }
+  bool operator==(const Directions& other) const;
+
+  // From a gradient packet with so many bytes behind its header; if it is wrong, they have no value.
+  [[nodiscard]] ParseError parse(std::span<const std::byte> packet, std::size_t rest);
+
+ private:
+  [[nodiscard]] ParseError parse_broad(std::span<const std::byte> packet, std::size_t rest);
+  [[nodiscard]] std::optional<std::uint32_t> only_of_several_words(std::size_t of_level) const;
+  void copy(const Directions& other) {
+    level = other.level;
+    rows_ = other.rows_;
+    fan_in_ = other.fan_in_;
+    words_[0] = other.words_[0];
+    if (broad()) std::copy_n(other.words_.begin() + 1, rows_ - 1, words_.begin() + 1);
+  }
+
+  std::uint8_t rows_;  // words of the widest bitmap
+  FanIn fan_in_;
+  std::array<Words, words_of(max_fan_in)> words_;  // what is beyond `rows_` has no value
 };
 
 struct GradientPacket {
@@ -72,7 +135,24 @@ struct GradientPacket {
   Directions directions;
   std::span<const std::byte> payload, high;  // high: int16 words, empty unless wide
 };
-inline constexpr std::size_t gradient_header_bytes = common_bytes + 20;
+// Of directions that are not broad.
+inline constexpr std::size_t gradient_header_bytes = common_bytes + max_levels + 4 * max_levels;
+// Broad: two bytes for each fan-in, and as many words as so many levels' bitmaps have.
+[[nodiscard]] constexpr std::size_t broad_header_bytes(std::uint32_t words) {
+  return common_bytes + 2 * max_levels + 4 * std::size_t{words};
+}
+[[nodiscard]] inline std::size_t header_bytes(const Directions& directions) {
+  if (!directions.broad()) return gradient_header_bytes;
+  std::uint32_t words = 0;
+  for (const std::uint32_t fan_in : directions.fan_in()) words += words_of(fan_in);
+  return broad_header_bytes(words);
+}
+// In a job of so many ranks, wherever they are. Each level of a path has one child on it, and all others are above a rank
+// each: so the bitmaps have at most a word for each level, and one for each 32 of the other ranks.
+[[nodiscard]] constexpr std::size_t longest_header_bytes(std::uint32_t ranks) {
+  if (ranks <= word_bits) return gradient_header_bytes;
+  return broad_header_bytes(max_levels + std::min((ranks - 1) / word_bits, max_levels * (words_of(max_fan_in) - 1)));
+}
 
 // parameter, ask, done.
 struct ParameterPacket {
@@ -99,8 +179,8 @@ inline constexpr std::size_t mismatch_bytes = common_bytes + 12;
 [[nodiscard]] constexpr std::size_t high_bytes(std::size_t elements) {
   return (elements + 1) / 2 * 4;
 }
-[[nodiscard]] constexpr std::size_t gradient_bytes(const Common& common) {
-  return gradient_header_bytes + std::size_t{common.elements} * 4 + (common.wide ? high_bytes(common.elements) : 0);
+[[nodiscard]] inline std::size_t gradient_bytes(const Common& common, const Directions& directions) {
+  return header_bytes(directions) + std::size_t{common.elements} * 4 + (common.wide ? high_bytes(common.elements) : 0);
 }
 [[nodiscard]] constexpr std::size_t parameter_bytes(const Common& common) {
   return parameter_header_bytes + std::size_t{common.elements} * 4;

@@ -101,10 +101,14 @@ void add_atp(Packets& all) {
                 .index = 0x41424344,
                 .elements = 0x51,
                 .exponent = 0x61};
-  add(all, gradient_header_bytes, [&](std::span<std::byte> packet) {
-    write_gradient_header(packet, common, {.level = 2, .fan_in = {1, 2, 3, 4}, .bitmap = {1, 2, 4, 8}});
-    seal(packet);
-  });
+  Directions broad(1, {33, 2, 256, 0}, {1, 2, 3, 0});
+  broad.insert(2, 200);
+  for (const Directions& directions : {Directions(2, {1, 2, 3, 4}, {1, 2, 4, 8}), broad}) {
+    add(all, header_bytes(directions), [&](std::span<std::byte> packet) {
+      write_gradient_header(packet, common, directions);
+      seal(packet);
+    });
+  }
   common.ecn = common.overflow = common.direct = common.average = common.integers = true;
   common.resend = common.collision = common.wide = common.floats = false;
   for (const Type type : {Type::parameter, Type::ask, Type::done}) {

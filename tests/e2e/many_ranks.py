@@ -23,7 +23,7 @@ class ManyRanks(unittest.TestCase):
         return ranks
 
     def test_they_join_and_finish(self):
-        for protocol in ("switchml", "netreduce"):
+        for protocol in ("switchml", "atp", "netreduce"):
             for count in (16, 64, 128, 256):
                 with self.subTest(protocol=protocol, ranks=count):
                     began = time.monotonic()

@@ -32,8 +32,9 @@ void parse(const Packet& packet) {
       if (wire::atp::parse_gradient(packet, common, gradient) != ParseError::none) return;
       check_inside(packet, gradient.payload);
       check_inside(packet, gradient.high);
-      fuzz::check(packet.size() == wire::atp::gradient_bytes(gradient.common), "a length follows from its header");
-      const auto at = again.begin() + wire::atp::gradient_header_bytes;
+      fuzz::check(packet.size() == wire::atp::gradient_bytes(gradient.common, gradient.directions),
+                  "a length follows from its header");
+      const auto at = again.begin() + static_cast<std::ptrdiff_t>(wire::atp::header_bytes(gradient.directions));
       std::copy(gradient.high.begin(), gradient.high.end(), std::copy(gradient.payload.begin(), gradient.payload.end(), at));
       wire::atp::write_gradient_header(again, gradient.common, gradient.directions);
       break;
@@ -93,13 +94,18 @@ Packet compose(FuzzedDataProvider& input) {
                                    : input.PickValueInArray<std::uint16_t>({256, 10880, 10881, 65535});
   Packet packet;
   if (c.type == Type::gradient) {
-    wire::atp::Directions directions;
-    directions.level = input.ConsumeIntegralInRange<std::uint8_t>(0, 4);
+    const auto level = input.ConsumeIntegralInRange<std::uint8_t>(0, 4);
+    wire::atp::Directions::FanIn fan_in;
+    wire::atp::Directions::Words words;
     for (std::uint32_t i = 0; i < wire::atp::max_levels; ++i) {
-      directions.fan_in[i] = input.PickValueInArray<std::uint8_t>({0, 1, 2, 31, 32, 33});
-      directions.bitmap[i] = input.PickValueInArray<std::uint32_t>({0, 1, 2, 3, 0x7fffffff, 0x80000000, 0xffffffff});
+      fan_in[i] = input.PickValueInArray<std::uint16_t>({0, 1, 2, 31, 32, 33, 64, 65, 255, 256});
+      words[i] = input.PickValueInArray<std::uint32_t>({0, 1, 2, 3, 0x7fffffff, 0x80000000, 0xffffffff});
     }
-    packet.resize(wire::atp::gradient_bytes(c));
+    wire::atp::Directions directions(level, fan_in, words);
+    if (directions.broad()) {
+      for (std::uint32_t i = 0; i < wire::atp::max_levels; ++i) directions.insert(i, input.ConsumeIntegral<std::uint8_t>());
+    }
+    packet.resize(wire::atp::gradient_bytes(c, directions));
     wire::atp::write_gradient_header(packet, c, directions);
   } else {
     std::size_t bytes = wire::atp::parameter_bytes(c);
@@ -110,7 +116,7 @@ Packet compose(FuzzedDataProvider& input) {
     if (c.type == Type::unknown_job) packet.resize(wire::atp::common_bytes);
   }
   for (int changes = input.ConsumeIntegralInRange<int>(0, 4); changes > 0; --changes) {
-    const auto at = input.ConsumeIntegralInRange<std::size_t>(0, std::min<std::size_t>(packet.size() - 1, 100));
+    const auto at = input.ConsumeIntegralInRange<std::size_t>(0, std::min<std::size_t>(packet.size() - 1, 200));
     packet[at] = std::byte{input.ConsumeIntegral<std::uint8_t>()};
   }
   if (input.ConsumeIntegralInRange<int>(0, 7) == 0) packet.resize(packet.size() + 1 - 2 * input.ConsumeBool());

@@ -171,17 +171,23 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, std::uint32_t signature)
   c.index = input.ConsumeIntegralInRange<std::uint32_t>(0, 5);
   c.elements = input.PickValueInArray<std::uint16_t>({0, 4, 4, 4, 3, 5});
   std::vector<std::byte> packet;
+  std::size_t header = wire::atp::parameter_header_bytes;
   switch (c.type) {
     case Type::gradient: {
-      wire::atp::Directions directions =
-          fuzz::atp_topology().path(input.ConsumeIntegralInRange<std::uint32_t>(0, fuzz::atp_ranks - 1));
-      directions.level = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
+      const auto path = fuzz::atp_topology().path(input.ConsumeIntegralInRange<std::uint32_t>(0, fuzz::atp_ranks - 1));
+      auto fan_in = path.fan_in();
+      wire::atp::Directions::Words words = {path.word(0), path.word(1), path.word(2), path.word(3)};
+      const auto next_level = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
       if (input.ConsumeBool()) {
         const auto level = input.ConsumeIntegralInRange<std::size_t>(0, 3);
-        directions.bitmap[level] = input.ConsumeIntegralInRange<std::uint32_t>(0, 7);
-        if (input.ConsumeIntegralInRange<int>(0, 7) == 0) directions.fan_in[level] = input.ConsumeIntegral<std::uint8_t>();
+        words[level] = input.ConsumeIntegralInRange<std::uint32_t>(0, 7);
+        if (input.ConsumeIntegralInRange<int>(0, 7) == 0) {
+          fan_in[level] = input.ConsumeIntegralInRange<std::uint16_t>(0, wire::atp::max_fan_in);
+        }
       }
-      packet.resize(wire::atp::gradient_bytes(c));
+      const wire::atp::Directions directions(next_level, fan_in, words);
+      header = wire::atp::header_bytes(directions);
+      packet.resize(wire::atp::gradient_bytes(c, directions));
       wire::atp::write_gradient_header(packet, c, directions);
       break;
     }
@@ -202,7 +208,6 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, std::uint32_t signature)
       wire::atp::write_parameter_header(packet, c, input.ConsumeIntegralInRange<std::uint32_t>(0, 9));
       break;
   }
-  const std::size_t header = c.type == Type::gradient ? wire::atp::gradient_header_bytes : wire::atp::parameter_header_bytes;
   if (c.elements != 0 && packet.size() > header) {
     const auto bytes =
         input.ConsumeBytes<std::uint8_t>(input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - header));

@@ -8,6 +8,7 @@
 namespace {
 
 using namespace netsum;  // NOLINT(google-build-using-namespace): a program of one function
+using wire::atp::Children;
 
 atp::TopologyConfig config_of(FuzzedDataProvider& input) {
   atp::TopologyConfig config;
@@ -36,9 +37,18 @@ wire::atp::Directions directions_of(FuzzedDataProvider& input, const atp::Topolo
   wire::atp::Directions directions = topology.path(input.ConsumeIntegral<std::uint16_t>() % topology.world_size());
   for (int changes = input.ConsumeIntegralInRange<int>(0, 3); changes > 0; --changes) {
     const auto level = input.ConsumeIntegralInRange<std::size_t>(0, wire::atp::max_levels - 1);
-    if (input.ConsumeBool()) directions.fan_in[level] = input.ConsumeIntegralInRange<std::uint8_t>(0, 32);
-    directions.bitmap[level] = input.ConsumeBool() ? input.ConsumeIntegral<std::uint32_t>() : 0xffffffff;
-    directions.bitmap[level] &= static_cast<std::uint32_t>((std::uint64_t{1} << directions.fan_in[level]) - 1);
+    auto fan_in = directions.fan_in();
+    if (input.ConsumeBool()) fan_in[level] = input.ConsumeIntegralInRange<std::uint16_t>(0, wire::atp::max_fan_in);
+    wire::atp::Directions changed(directions.level, fan_in);
+    for (std::size_t i = 0; i < wire::atp::max_levels; ++i) changed.set(i, directions.children(i));
+    auto children = Children::first(fan_in[level]);
+    if (input.ConsumeBool()) {
+      Children::Words left_out{};
+      for (std::uint64_t& word : left_out) word = input.ConsumeIntegral<std::uint64_t>();
+      children = children.minus(Children::from_words(left_out));
+    }
+    changed.set(level, children);
+    directions = changed;
   }
   return directions;
 }
@@ -66,10 +76,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 "every step leads a level up");
   }
   for (std::uint32_t rank = 0; rank < topology.world_size(); ++rank) {
-    const wire::atp::Directions& path = topology.path(rank);
+    const wire::atp::Directions path = topology.path(rank);
     for (std::size_t level = 0; level < wire::atp::max_levels; ++level) {
-      const std::uint64_t known = (std::uint64_t{1} << path.fan_in[level]) - 1;
-      fuzz::check(path.fan_in[level] <= wire::atp::max_fan_in && (path.bitmap[level] & ~known) == 0,
+      const std::uint32_t fan_in = path.fan_in()[level];
+      fuzz::check(fan_in <= wire::atp::max_fan_in && path.children(level).minus(Children::first(fan_in)).empty(),
                   "a path can be sent as directions");
     }
     atp::Ranks one;

@@ -385,10 +385,11 @@ class SwitchNode final : public Node {
     const Common common = common_of(bytes);
     if (common.type != Type::gradient) return;
     if (wire::atp::parse_gradient(bytes, common, gradient) != wire::ParseError::none) throw std::logic_error("gradient");
-    wire::atp::Directions directions = gradient.directions;
-    std::swap(directions.fan_in[0], directions.fan_in[1]);
-    std::swap(directions.bitmap[0], directions.bitmap[1]);
-    if (directions.level < 2) directions.level = static_cast<std::uint8_t>(1 - directions.level);
+    const wire::atp::Directions& was = gradient.directions;
+    auto fan_in = was.fan_in();
+    std::swap(fan_in[0], fan_in[1]);
+    const wire::atp::Directions directions(was.level < 2 ? static_cast<std::uint8_t>(1 - was.level) : was.level, fan_in,
+                                           {was.word(1), was.word(0), was.word(2), was.word(3)});
     wire::atp::write_gradient_header(bytes, common, directions);
     wire::atp::seal(bytes);
   }
@@ -463,7 +464,7 @@ class ServerNode final : public Node {
     added = added.united(*ranks);
     if (missing.empty() || missing == *ranks) return;
     wire::atp::Directions directions = gradient.directions;  // one switch: a bit is a rank
-    directions.bitmap[0] = static_cast<std::uint32_t>(missing.words()[0]);
+    directions.set(0, wire::atp::Children::from_words({missing.words()[0]}));
     wire::atp::write_gradient_header(bytes, common, directions);
     wire::atp::seal(bytes);
   }

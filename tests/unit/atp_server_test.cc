@@ -529,6 +529,42 @@ TEST_F(AtpServerTest, TwoLevelsAreReadFromTheirBitmaps) {
   EXPECT_EQ((Values{21111}), one().values);
 }
 
+// 256 ranks below a switch: their sum lacks two, and comes twice. Rank 200's own packet comes twice.
+TEST_F(AtpServerTest, ABroadSumLacksWhomItsBitmapLacks) {
+  start(job({{at_server}, std::vector<std::uint32_t>(256, 0)}));
+  Directions part(1, {256, 1, 0, 0}, {0, 1, 0, 0});
+  for (std::uint32_t rank = 0; rank < 256; ++rank) {
+    if (rank != 33 && rank != 200) part.insert(0, rank);
+  }
+  const Bytes sum = gradient_bytes_of(of(folded, 0), part, {1000});
+  receive(sum, rack);
+  EXPECT_TRUE(silent());
+  EXPECT_EQ(ranks_of({33, 200}), server_.stalled(epoch, 9).at(0).missing);
+  single(200, 0, {200});
+  single(200, 0, {200});
+  receive(sum, rack);
+  EXPECT_EQ(ranks_of({33}), server_.stalled(epoch, 9).at(0).missing);
+  static_cast<void>(take_packets(sink_));
+  single(33, 0, {33});
+  EXPECT_EQ((Values{1233}), one().values);
+  EXPECT_EQ(1U, counters().added_partial);
+  EXPECT_EQ(2U, counters().added_single);
+}
+
+TEST_F(AtpServerTest, WithoutSwitchesItHasAsManyChildrenAsASwitch) {
+  start(job({{}, std::vector<std::uint32_t>(256, at_server)}));
+  for (std::uint32_t rank = 0; rank < 255; ++rank) direct(rank, 0, {1});
+  direct(200, 0, {1});
+  for (const AnyPacket& packet : take_packets(sink_)) {
+    EXPECT_NE(Type::parameter, packet.common.type);
+    EXPECT_EQ(host(packet.common.type == Type::ask ? 255 : 200), packet.to);
+  }
+  direct(255, 0, {1});
+  const auto results = take_packets(sink_);
+  ASSERT_EQ(256U, results.size());
+  EXPECT_EQ((Values{256}), results.back().values);
+}
+
 // ---- §3.8: overflow
 
 TEST_F(AtpServerTest, AnOverflowedSumIsMadeAgainFromFloats) {

@@ -2,7 +2,9 @@
 #include "protocol/atp/switch.h"
 
 #include <gtest/gtest.h>
+
 #include <malloc.h>
+#include <algorithm>
 
 #include <climits>
 #include <memory>
@@ -288,7 +290,7 @@ TEST_F(AtpSwitchTest, AResendTakesWhatIsThereWithItAndFreesTheSlot) {
   receive_changed(1, of(1, 0), [](Common& c) { c.resend = true; }, {20});  // 6: it was not there yet
   const AnyPacket merged = one();
   EXPECT_EQ((Values{21}), merged.values);
-  EXPECT_EQ(3U, merged.directions.bitmap[0]);
+  EXPECT_EQ(3U, merged.directions.word(0));
   EXPECT_EQ(1, merged.directions.level);
   EXPECT_TRUE(merged.common.resend);
   EXPECT_FALSE(merged.common.collision);
@@ -303,7 +305,7 @@ TEST_F(AtpSwitchTest, AResendOfWhatIsThereAlreadyIsNotAddedAgain) {
   receive_changed(0, of(0, 0), [](Common& c) { c.resend = true; });
   const AnyPacket partial = one();
   EXPECT_EQ((Values{1}), partial.values);
-  EXPECT_EQ(1U, partial.directions.bitmap[0]);
+  EXPECT_EQ(1U, partial.directions.word(0));
   EXPECT_EQ(0U, at().slots_in_use());
 }
 
@@ -312,7 +314,7 @@ TEST_F(AtpSwitchTest, AResendThatFindsNoSlotIsPassedOnAndTakesNone) {
   const AnyPacket passed = one();
   EXPECT_TRUE(passed.common.resend);
   EXPECT_FALSE(passed.common.collision);
-  EXPECT_EQ(2U, passed.directions.bitmap[0]);
+  EXPECT_EQ(2U, passed.directions.word(0));
   EXPECT_EQ(101U, passed.common.rank_epoch);
   EXPECT_EQ(0U, at().slots_in_use());
   receive(0, of(0, 4));
@@ -330,7 +332,7 @@ TEST_F(AtpSwitchTest, ACompleteSumIsSentAgainByTheFirstResendOfAll) {
   receive_changed(0, of(0, 0), [](Common& c) { c.resend = true; });
   const AnyPacket again = one();
   EXPECT_EQ((Values{3}), again.values);
-  EXPECT_EQ(3U, again.directions.bitmap[0]);
+  EXPECT_EQ(3U, again.directions.word(0));
   EXPECT_TRUE(again.common.resend);
   EXPECT_EQ(1U, at().slots_in_use());
   receive_changed(1, of(1, 0), [](Common& c) { c.resend = true; });
@@ -357,7 +359,7 @@ TEST_F(AtpSwitchTest, ARankWhosePacketIsOvertakenIsToldOnce) {
   EXPECT_EQ(parent, told[1].to);
   EXPECT_EQ(1U, counters().losses_told);
   receive(0, of(0, 0));  // the repeat completes the sum
-  EXPECT_EQ(3U, one().directions.bitmap[0]);
+  EXPECT_EQ(3U, one().directions.word(0));
   EXPECT_EQ(1U, counters().losses_told);
 }
 
@@ -372,7 +374,7 @@ TEST_F(AtpSwitchTest, ARankThatIsAheadIsToldAndNoOther) {
   EXPECT_EQ(ranks_of({0}), told.missing);
   for (std::uint64_t sequence = 1; sequence < 4; ++sequence) {
     receive(1, of(1, sequence));
-    EXPECT_EQ(3U, one().directions.bitmap[0]);
+    EXPECT_EQ(3U, one().directions.word(0));
   }
   EXPECT_EQ(1U, counters().losses_told);
 }
@@ -692,6 +694,94 @@ TEST_F(AtpSwitchTest, WhatIsAddedShowsThatASlotIsNotAbandoned) {
   EXPECT_EQ(1U, at().slots_in_use());
 }
 
+// ---- more children than a word of a bitmap has bits
+
+class AtpBroadSwitchTest : public AtpSwitchTest {
+ protected:
+  static constexpr std::uint32_t children = 256;
+  void SetUp() override {
+    SwitchJobConfig c = job();
+    c.children.clear();
+    for (std::uint32_t rank = 0; rank < children; ++rank) {
+      c.children.push_back({port(static_cast<std::uint16_t>(10 + rank)), false, 100 + rank, ranks_of({rank})});
+    }
+    ASSERT_TRUE(at().add_job(c));
+  }
+  static Directions broad_path(std::uint32_t rank) {
+    Directions path(0, {children, 1, 0, 0}, {0, 1, 0, 0});
+    path.insert(0, rank);
+    return path;
+  }
+  void contribute(std::uint32_t rank, bool resend = false) {
+    Common c = of(rank, 0);
+    c.resend = resend;
+    receive(gradient_bytes_of(c, broad_path(rank), {1 << rank % 2}), port(static_cast<std::uint16_t>(10 + rank)));
+  }
+  void contribute_all_but(std::initializer_list<std::uint32_t> missing) {
+    for (std::uint32_t rank = 0; rank < children; ++rank) {
+      if (std::find(missing.begin(), missing.end(), rank) == missing.end()) contribute(rank);
+    }
+  }
+};
+
+TEST_F(AtpBroadSwitchTest, AddsUpAllAndCountsARepeatOnce) {
+  contribute_all_but({33});
+  EXPECT_TRUE(silent());
+  contribute(200);  // its values are in the sum
+  const AnyPacket waiting = one();
+  EXPECT_EQ(Type::waiting, waiting.common.type);
+  EXPECT_EQ(port(210), waiting.to);
+  EXPECT_EQ(ranks_of({33}), waiting.missing);
+  contribute(200);
+  EXPECT_TRUE(silent()) << "told already";
+  contribute(33);
+  const AnyPacket sum = one();
+  EXPECT_EQ((Values{128 + 2 * 128}), sum.values);
+  Directions all(1, {children, 1, 0, 0}, {0, 1, 0, 0});
+  all.set(0, wire::atp::Children::first(children));
+  EXPECT_EQ(all, sum.directions);
+  EXPECT_EQ(256U, counters().added);
+  EXPECT_EQ(1U, counters().completed);
+}
+
+TEST_F(AtpBroadSwitchTest, AResendSendsUpWhatIsThere) {
+  contribute_all_but({33, 200});
+  contribute(199, true);
+  const AnyPacket partial = one();
+  EXPECT_EQ((Values{127 + 2 * 127}), partial.values);
+  EXPECT_EQ(254U, partial.directions.count(0));
+  EXPECT_FALSE(partial.directions.children(0).contains(33));
+  EXPECT_FALSE(partial.directions.children(0).contains(200));
+  EXPECT_TRUE(partial.common.resend);
+}
+
+TEST_F(AtpBroadSwitchTest, OneRepeatOfTheSumServesAllThatResend) {
+  contribute_all_but({});
+  static_cast<void>(one());
+  contribute(40, true);
+  EXPECT_EQ(256U, one().directions.count(0));
+  contribute(250, true);
+  EXPECT_TRUE(silent());
+  EXPECT_EQ(1U, at().slots_in_use());
+  contribute(250, true);  // for the second time
+  static_cast<void>(one());
+  EXPECT_EQ(0U, at().slots_in_use());
+}
+
+// A header fits in front of the sum, however many children other levels of its way have.
+TEST_F(AtpBroadSwitchTest, TheLongestHeaderGoesUpWithTheSum) {
+  SwitchJobConfig c = job();
+  c.children.resize(1);
+  replace(c);
+  Directions way(0, {1, 256, 256, 256}, {1, 0, 0, 0});
+  for (std::size_t level = 1; level < 4; ++level) way.insert(level, 255);
+  receive(gradient_bytes_of(of(0, 0), way, {7}), port(10));
+  way.level = 1;
+  const AnyPacket sum = one();
+  EXPECT_EQ(way, sum.directions);
+  EXPECT_EQ((Values{7}), sum.values);
+}
+
 // ---- two levels: this switch is the second, below it a switch (ranks 0 and 1, port 20) and rank 2 (port 12)
 
 class AtpSecondLevelTest : public AtpSwitchTest {
@@ -722,7 +812,7 @@ TEST_F(AtpSecondLevelTest, AddsUpRacksAndRanks) {
   const AnyPacket sum = one();
   EXPECT_EQ((Values{7}), sum.values);
   EXPECT_EQ(2, sum.directions.level);
-  EXPECT_EQ(3U, sum.directions.bitmap[1]);
+  EXPECT_EQ(3U, sum.directions.word(1));
 }
 
 TEST_F(AtpSecondLevelTest, PartOfARackIsPassedOnBehindTheSumAndFreesTheSlot) {  // Fig. 17, 3
@@ -758,7 +848,7 @@ TEST_F(AtpSecondLevelTest, AWholeRackThatResendsWaitsForTheOthers) {
   receive(gradient_bytes_of(rank, own(), {4}), port(12));
   const AnyPacket sum = one();
   EXPECT_EQ((Values{7}), sum.values);
-  EXPECT_EQ(3U, sum.directions.bitmap[1]);
+  EXPECT_EQ(3U, sum.directions.word(1));
   EXPECT_TRUE(sum.common.resend);
   EXPECT_EQ(1U, at().slots_in_use()) << "until its result comes";
   EXPECT_EQ(1U, counters().completed);

@@ -11,8 +11,8 @@ namespace {
 using netsum::testing::ranks_of;
 using wire::atp::Directions;
 
-using FanIn = std::array<std::uint8_t, wire::atp::max_levels>;
-using Bitmap = std::array<std::uint32_t, wire::atp::max_levels>;
+using FanIn = Directions::FanIn;
+using Bitmap = Directions::Words;
 
 Topology topology_of(const TopologyConfig& config) {
   EXPECT_EQ("", check(config));
@@ -120,8 +120,8 @@ TEST(AtpTopology, TheLongestWayFromBelowDecidesTheLevel) {
   EXPECT_EQ(2, topology.level(0));
   EXPECT_EQ(3, topology.server_level());
   EXPECT_EQ(0, topology.path(0).level);
-  EXPECT_EQ(0, topology.path(0).fan_in[1]);  // from level 0 to level 2
-  EXPECT_EQ(2, topology.path(0).fan_in[2]);
+  EXPECT_EQ(0, topology.path(0).fan_in()[1]);  // from level 0 to level 2
+  EXPECT_EQ(2, topology.path(0).fan_in()[2]);
 }
 
 TEST(AtpTopology, ASwitchWithoutRanksBelowIsNobodysChild) {
@@ -147,16 +147,32 @@ TEST(AtpTopology, TooManyOrNoRanksAreRefused) {
   EXPECT_EQ("1025 ranks are not between 1 and 1024", check(config));
 }
 
-TEST(AtpTopology, MoreChildrenThanABitmapHasBitsAreRefused) {
-  TopologyConfig config{{at_server}, std::vector<std::uint32_t>(33, 0)};
-  EXPECT_EQ("switch 0 has 33 ranks and switches below it, and a bitmap has 32 bits: put switches in between", check(config));
-  config.switch_of_rank.assign(33, at_server);
-  EXPECT_EQ("the parameter server has 33 ranks and switches below it, and a bitmap has 32 bits: put switches in between",
+TEST(AtpTopology, MoreChildrenThanANodeTakesAreRefused) {
+  TopologyConfig config{{at_server}, std::vector<std::uint32_t>(257, 0)};
+  EXPECT_EQ("switch 0 has 257 ranks and switches below it, and takes at most 256: put switches in between", check(config));
+  config.switch_of_rank.assign(257, at_server);
+  EXPECT_EQ("the parameter server has 257 ranks and switches below it, and takes at most 256: put switches in between",
             check(config));
-  config.switch_of_rank.assign(300, 0);  // no fan-in is cut off to eight bits
-  EXPECT_NE("", check(config));
-  config.switch_of_rank.assign(32, at_server);
+  config.switch_of_rank.assign(256, at_server);
   EXPECT_EQ("", check(config));
+}
+
+// 256 ranks at a switch, and one beside it at the server.
+TEST(AtpTopology, ManyChildrenHaveBitsOfTheirOwn) {
+  TopologyConfig config{{at_server}, std::vector<std::uint32_t>(256, 0)};
+  config.switch_of_rank.push_back(at_server);
+  const Topology topology = topology_of(config);
+  Directions path(0, {256, 2, 0, 0}, {0, 1, 0, 0});
+  path.insert(0, 200);
+  EXPECT_EQ(path, topology.path(200));
+  EXPECT_EQ((Directions{1, {0, 2, 0, 0}, {0, 2, 0, 0}}), topology.path(256));
+  for (std::uint32_t rank = 0; rank <= 256; ++rank) EXPECT_EQ(ranks_of({rank}), topology.decode(topology.path(rank)));
+  path.insert(0, 33);
+  EXPECT_EQ(ranks_of({33, 200}), topology.decode(path));
+  path.set(0, wire::atp::Children::first(256));
+  EXPECT_EQ(wire::atp::Ranks::first(256), topology.decode(path));
+  path.insert(1, 1);
+  EXPECT_EQ(std::nullopt, topology.decode(path));  // from two children at once
 }
 
 TEST(AtpTopology, WaysThatLeadNowhereAreRefused) {

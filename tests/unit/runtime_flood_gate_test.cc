@@ -34,7 +34,7 @@ Bytes contribution(std::uint64_t job_epoch) {
 
 Bytes gradient(std::uint64_t job_epoch) {
   const wire::atp::Common common{.type = wire::atp::Type::gradient, .job_epoch = job_epoch, .elements = 1};
-  Bytes bytes(wire::atp::gradient_bytes(common));
+  Bytes bytes(wire::atp::gradient_bytes(common, {}));
   wire::atp::write_gradient_header(bytes, common, {});
   wire::atp::seal(bytes);
   return bytes;

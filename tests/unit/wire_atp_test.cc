@@ -75,6 +75,54 @@ TEST(WireAtp, AGradientPacketIsByteExact) {
   EXPECT_EQ(from({7, 0, 0xff, 0xff, 2, 0, 0, 0}), part(packet, 72, 8));  // high words, padded
 }
 
+// 33 children have two words, 256 have eight, and a level without children has one as in every packet.
+const Directions broad_directions = [] {
+  Directions broad(1, {33, 0, 256, 1}, {0x80000001, 0, 0, 1});
+  broad.insert(0, 32);
+  broad.insert(2, 200);
+  return broad;
+}();
+
+Bytes broad_gradient() {
+  return gradient_bytes_of(common_of(Type::gradient), broad_directions, {7}, {-1});
+}
+
+TEST(WireAtp, ABroadGradientPacketIsByteExact) {
+  const Bytes packet = broad_gradient();
+  ASSERT_EQ(48U + 4 * 12 + 4 + 4, packet.size());
+  EXPECT_EQ(from({0xa3, 1, 16, 4}), part(packet, 0, 4));
+  EXPECT_EQ(checksum_of(packet), load_le<std::uint32_t>(packet.data() + 4));
+  EXPECT_EQ(from({1, 0, 1, 0}), part(packet, 36, 4));
+  EXPECT_EQ(from({33, 0, 0, 0, 0, 1, 1, 0}), part(packet, 40, 8));
+  EXPECT_EQ(from({1, 0, 0, 0x80, 1, 0, 0, 0}), part(packet, 48, 8));
+  EXPECT_EQ(Bytes(4), part(packet, 56, 4));
+  Bytes third(32);
+  third[25] = std::byte{1};
+  EXPECT_EQ(third, part(packet, 60, 32));
+  EXPECT_EQ(from({1, 0, 0, 0}), part(packet, 92, 4));
+  EXPECT_EQ(from({7, 0, 0, 0, 0xff, 0xff, 0, 0}), part(packet, 96, 8));
+}
+
+TEST(WireAtp, BroadDirectionsReadBack) {
+  const AnyPacket read = read_packet(broad_gradient());
+  ASSERT_EQ(ParseError::none, read.error);
+  EXPECT_EQ(broad_directions, read.directions);
+  EXPECT_EQ(3U, read.directions.count(0));
+  EXPECT_EQ(std::nullopt, read.directions.only(0));
+  EXPECT_EQ(std::nullopt, read.directions.only(1));
+  EXPECT_EQ(200U, read.directions.only(2));
+  EXPECT_EQ(0U, read.directions.only(3));
+  EXPECT_EQ(33U, read.directions.fan_in()[0]);
+  EXPECT_EQ((std::vector<std::int32_t>{7}), read.values);
+  EXPECT_EQ((std::vector<std::int16_t>{-1}), read.high);
+  Children all = Children::first(33);
+  Directions complete = read.directions;
+  complete.set(0, all);
+  EXPECT_EQ(all, complete.children(0));
+  EXPECT_NE(complete, read.directions);
+  EXPECT_EQ(complete, read_packet(gradient_bytes_of(common_of(Type::gradient), complete, {7})).directions);
+}
+
 TEST(WireAtp, EveryFlagHasItsBit) {
   const auto flags = [](auto set) {
     Common c = common_of(Type::gradient);
@@ -212,12 +260,8 @@ TEST(WireAtp, EveryFieldIsCompared) {
   EXPECT_EQ(directions, other);
   ++other.level;
   EXPECT_NE(directions, other);
-  other = directions;
-  ++other.fan_in[3];
-  EXPECT_NE(directions, other);
-  other = directions;
-  ++other.bitmap[0];
-  EXPECT_NE(directions, other);
+  EXPECT_NE(directions, Directions(2, {3, 32, 1, 1}, {5, 0x80000001, 1, 0}));
+  EXPECT_NE(directions, Directions(2, {3, 32, 1, 0}, {6, 0x80000001, 1, 0}));
 }
 
 // One packet of each type, with values where it has any.
@@ -230,6 +274,7 @@ std::vector<Bytes> one_of_each() {
   write_mismatch(packets.back(), {common_of(Type::mismatch), 1, 2, 3, 4});
   packets.emplace_back(common_bytes);
   write_unknown_job(packets.back(), common_of(Type::gradient));
+  packets.push_back(broad_gradient());
   return packets;
 }
 
@@ -316,7 +361,7 @@ TEST(WireAtp, FieldsThatATypeDoesNotHaveAreRefused) {
     EXPECT_EQ(ParseError::field, altered(packet, put_byte(39, 255))) << at(packet, 1);  // not of a finite value
     for (std::uint16_t bit = 0; bit < 16; ++bit) {
       const auto flag = static_cast<std::uint16_t>(1U << bit);
-      const std::uint16_t allowed[] = {0, 0x3ff, 2 + 64 + 512, 64, 0, 0, 0, 0};
+      const std::uint16_t allowed[] = {0, 0x7ff, 2 + 64 + 512, 64, 0, 0, 0, 0};
       if ((allowed[at(packet, 1)] & flag) != 0) continue;
       EXPECT_EQ(ParseError::field, altered(packet, put(2, flag))) << at(packet, 1) << ", flag " << bit;
     }
@@ -354,6 +399,25 @@ TEST(WireAtp, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::field, altered(one_of_each()[5], put(50, std::uint16_t{max_workers})));
 }
 
+// There is one way to write directions: broad only where a word does not do, and as long as the fan-ins say.
+TEST(WireAtp, BroadDirectionsBeyondTheirRangeAreRefused) {
+  EXPECT_EQ(ParseError::none, altered(broad_gradient(), [](Bytes&) {}));
+  EXPECT_EQ(ParseError::field, altered(broad_gradient(), put(44, std::uint16_t{257})));           // fan-in
+  EXPECT_EQ(ParseError::field, altered(broad_gradient(), put(44, std::uint16_t{0xffff})));        // fan-in
+  EXPECT_EQ(ParseError::length, altered(broad_gradient(), put(44, std::uint16_t{224})));          // of a word less
+  EXPECT_EQ(ParseError::length, altered(broad_gradient(), put(42, std::uint16_t{33})));           // of a word more
+  EXPECT_EQ(ParseError::field, altered(broad_gradient(), put(52, std::uint32_t{2})));             // child 33 of 33
+  EXPECT_EQ(ParseError::none, altered(broad_gradient(), put(60 + 28, std::uint32_t{1U << 31})));  // child 255 of 256
+  EXPECT_EQ(ParseError::field, altered(broad_gradient(), put(56, std::uint32_t{1})));             // of a level with none
+  EXPECT_EQ(ParseError::length, altered(broad_gradient(), put_byte(3, 0)));                       // not said to be broad
+  EXPECT_EQ(ParseError::field, altered(wide_gradient(), put_byte(3, 4)));                         // said, and not broad
+  EXPECT_EQ(ParseError::field, altered(broad_gradient(), [](Bytes& packet) {
+              store_le(packet.data() + 40, std::uint16_t{32});
+              store_le(packet.data() + 44, std::uint16_t{32});
+              packet.resize(48 + 4 * 4 + 8);
+            }));
+}
+
 TEST(WireAtp, FlagsThatDoNotGoTogetherAreRefused) {
   const auto flags = [](auto set, std::vector<std::int32_t> values = {1}, std::vector<std::int16_t> high = {}) {
     Common c = common_of(Type::gradient);
@@ -381,7 +445,7 @@ TEST(WireAtp, FlagsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::none, flags([](Common& c) { c.collision = c.resend = true; }));
   Common empty = common_of(Type::gradient);
   empty.wide = true;
-  Bytes packet(gradient_bytes(empty));
+  Bytes packet(gradient_bytes(empty, directions));
   write_gradient_header(packet, empty, directions);
   seal(packet);
   EXPECT_EQ(ParseError::field, read_packet(packet).error);  // wide without a value
@@ -396,7 +460,18 @@ TEST(WireAtp, HighWordsAreWholeInts) {
   Common longest;
   longest.elements = max_packet_elements;
   longest.wide = true;
-  EXPECT_EQ(65340U, gradient_bytes(longest));
+  EXPECT_EQ(65340U, gradient_bytes(longest, directions));
+  EXPECT_EQ(65456U, gradient_bytes(longest, {0, {256, 256, 256, 256}}));
+  EXPECT_EQ(176U, longest_header_bytes(max_workers));
+}
+
+// One path's fan-ins, for which the longest header of so many ranks has room.
+TEST(WireAtp, NoHeaderIsLongerThanTheLongestOfSoManyRanks) {
+  EXPECT_EQ(gradient_header_bytes, longest_header_bytes(32));
+  EXPECT_EQ(header_bytes({0, {33, 1, 1, 1}}), longest_header_bytes(33));
+  EXPECT_EQ(header_bytes({0, {256, 1, 1, 1}}), longest_header_bytes(256));
+  EXPECT_EQ(header_bytes({0, {33, 33, 33, 33}}), longest_header_bytes(33 + 3 * 32));
+  EXPECT_EQ(header_bytes({0, {256, 256, 256, 256}}), longest_header_bytes(256 + 3 * 255));
 }
 
 }  // namespace

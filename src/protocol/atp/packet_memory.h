@@ -9,11 +9,12 @@
 
 namespace netsum::atp {
 
-inline constexpr std::size_t payload_at = cache_line;
-static_assert(payload_at >= wire::atp::gradient_header_bytes && payload_at >= wire::atp::parameter_header_bytes);
+// Where the payload is.
+inline constexpr std::size_t gradient_at = whole_lines(wire::atp::longest_header_bytes(wire::atp::max_workers));
+inline constexpr std::size_t parameter_at = whole_lines(wire::atp::parameter_header_bytes);
 
 // Of one packet with so many elements, in the widest form.
-[[nodiscard]] constexpr std::size_t packet_memory(std::uint32_t packet_elements) {
+[[nodiscard]] constexpr std::size_t packet_memory(std::size_t payload_at, std::uint32_t packet_elements) {
   return whole_lines(payload_at + std::size_t{packet_elements} * 4 + wire::atp::high_bytes(packet_elements));
 }
 

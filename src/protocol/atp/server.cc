@@ -1,7 +1,6 @@
 #include "protocol/atp/server.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <deque>
 #include <utility>
@@ -98,7 +97,7 @@ struct Server::Job {
            std::size_t{rank} * config.packet_elements * 4;
   }
   [[nodiscard]] std::span<std::byte> result_of(const Entry& entry) const {
-    return {memory_of(entry) + payload_at - wire::atp::parameter_header_bytes, entry.result_bytes};
+    return {memory_of(entry) + parameter_at - wire::atp::parameter_header_bytes, entry.result_bytes};
   }
   [[nodiscard]] Common answer(Type type, const Entry& entry) const {
     Common common;
@@ -113,7 +112,7 @@ struct Server::Job {
 };
 
 std::size_t Server::memory_bytes(std::uint32_t packet_elements, std::uint32_t window, std::uint32_t world_size) {
-  return packet_memory(packet_elements) * 2 * window +
+  return packet_memory(parameter_at, packet_elements) * 2 * window +
          float_buffers(packet_elements, world_size) * float_buffer_bytes(packet_elements, world_size);
 }
 
@@ -159,7 +158,7 @@ void Server::append_state(std::vector<std::byte>& out) const {
                    entry.wide, entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.checked,
                    entry.seen.words(), entry.float_seen.words(), entry.buffer, entry.other_rank, entry.other_signature,
                    entry.first_rank, entry.result_bytes);
-      const std::byte* const payload = job->memory_of(entry) + payload_at;
+      const std::byte* const payload = job->memory_of(entry) + parameter_at;
       const bool wide = entry.wide && entry.state == Entry::State::collecting;
       out.insert(out.end(), payload,
                  payload + std::size_t{entry.elements} * 4 + (wide ? wire::atp::high_bytes(entry.elements) : 0));
@@ -185,7 +184,7 @@ Server::JobState Server::make_job(const ServerJobConfig& config, std::span<std::
   job->all = Ranks::first(world_size);
   job->ring.resize(std::size_t{config.window} * 2);
   job->memory = memory;
-  job->entry_bytes = packet_memory(config.packet_elements);
+  job->entry_bytes = packet_memory(parameter_at, config.packet_elements);
   job->buffer_bytes = float_buffer_bytes(config.packet_elements, world_size);
   for (std::size_t i = float_buffers(config.packet_elements, world_size); i > 0; --i) {
     job->free_buffers.push_back(static_cast<std::uint32_t>(i - 1));
@@ -259,8 +258,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   const ServerMember& member = config.members[rank];
 
   // Accepted sources: the job's switches, and each rank for itself.
-  const auto position =
-      static_cast<std::size_t>(std::countr_zero(gradient.directions.bitmap[config.topology.server_level()]));
+  const std::uint32_t position = gradient.directions.only(config.topology.server_level()).value();  // decoded
   const bool by_itself = single && packet.source == member.endpoint;
   if (!by_itself && packet.source != config.roots[position]) return void(++counters.dropped_source);
   if (!(single && common.rank_epoch == member.epoch) && (by_itself || common.rank_epoch != config.folded_epochs)) {
@@ -317,7 +315,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
     return ask(*job, entry, missing, false, now, sink);
   }
   NETSUM_CHECK(entry.state == Entry::State::collecting);
-  Sum sum{job->memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
+  Sum sum{job->memory_of(entry) + parameter_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
   if (!add_to(sum, gradient, config.overflow)) return void(++counters.dropped_shape);
   entry.elements = sum.elements;
   entry.wide = sum.wide;
@@ -346,7 +344,7 @@ void Server::open(Job& job, Entry& entry, const Common& common, Sink& sink) {
 
 // All ranks' values are in the sum.
 void Server::complete(Job& job, Entry& entry, Sink& sink) {
-  const Sum sum{job.memory_of(entry) + payload_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
+  const Sum sum{job.memory_of(entry) + parameter_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
   const bool fits = !sum.wide || kernels::all_zero(sum.high(), std::size_t{sum.elements} * sizeof(std::int16_t));  // §3.8
   if (fits && !entry.overflow) return send_parameter(job, entry, false, sink);
   entry.wide = false;  // the sum is no longer used
@@ -367,7 +365,7 @@ void Server::begin_floats(Job& job, Entry& entry, Sink& sink) {
   common.floats = true;
   // Built in the entry's memory: the integers are no longer needed.
   if (entry.sent_in_batch == batch_) sink.flush();
-  const std::span<std::byte> packet(job.memory_of(entry) + payload_at - wire::atp::parameter_header_bytes,
+  const std::span<std::byte> packet(job.memory_of(entry) + parameter_at - wire::atp::parameter_header_bytes,
                                     wire::atp::parameter_bytes(common));
   wire::atp::write_parameter_header(packet, common, 0);
   wire::atp::seal(packet);
@@ -408,7 +406,7 @@ void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, s
   }
   if (entry.sent_in_batch == batch_) sink.flush();  // the memory holds the question, if it was sent in this batch
   // Elements that fit are what they are in a packet that fits: which others a packet has must not matter.
-  kernels::round_to_floats(job.memory_of(entry) + payload_at, job.float_sum.data(), job.scaled_sum.data(), entry.elements,
+  kernels::round_to_floats(job.memory_of(entry) + parameter_at, job.float_sum.data(), job.scaled_sum.data(), entry.elements,
                            scale * divisor);
   job.free_buffers.push_back(entry.buffer);
   entry.buffer = no_buffer;

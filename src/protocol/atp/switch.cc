@@ -1,7 +1,6 @@
 #include "protocol/atp/switch.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -14,6 +13,7 @@
 namespace netsum::atp {
 
 using wire::ParseError;
+using wire::atp::Children;
 using wire::atp::Common;
 using wire::atp::GradientPacket;
 using wire::atp::Type;
@@ -44,7 +44,7 @@ bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
 // Whether a packet from below holds the values of all ranks there: all bits of each level that it has passed.
 bool is_whole(const wire::atp::Directions& directions) {
   for (std::uint8_t level = 0; level < directions.level; ++level) {
-    if (std::popcount(directions.bitmap[level]) != directions.fan_in[level]) return false;
+    if (directions.count(level) != directions.fan_in()[level]) return false;
   }
   return true;
 }
@@ -56,20 +56,20 @@ struct Switch::SlotState {
   bool complete = false;  // sent up; kept until the parameter packet arrives, so that a late copy is recognised
   std::uint64_t job_epoch = 0, sequence = 0;
   std::uint32_t signature = 0;
-  std::uint32_t bitmap = 0;
   std::uint32_t counter = 0;
-  std::uint32_t resent = 0;            // children whose first resend, of the sum as it is now, was merged
-  wire::atp::Directions directions{};  // of the packet that was added last
-  std::uint32_t index = 0;             // as the first packet gave it
-  bool again = false;                  // taken once more for the same chunk
+  std::uint32_t index = 0;  // as the first packet gave it
+  bool again = false;       // taken once more for the same chunk
   bool ecn = false, overflow = false, wide = false;
   bool checked = false;  // a packet in it had a checksum
   std::uint16_t elements = 0;
   std::uint8_t exponent = 0;
-  Time updated{};          // §3.3: timestamp
-  std::uint32_t told = 0;  // children answered with "have yours" since told_since
-  Time told_since{};
+  Time updated{};                   // §3.3: timestamp
   std::uint64_t sent_in_batch = 0;  // the last batch in which the sink referenced the memory
+  Children bitmap{};
+  wire::atp::Directions directions{};  // of the packet that was added last
+  Children resent{};                   // whose first resend, of the sum as it is now, was merged
+  Children told{};                     // answered with "have yours" since told_since
+  Time told_since{};
 };
 
 struct Switch::Job {
@@ -93,7 +93,7 @@ struct Switch::Job {
 };
 
 std::size_t Switch::memory_bytes(const SwitchConfig& config) {
-  return packet_memory(config.packet_elements) * config.slots;
+  return packet_memory(gradient_at, config.packet_elements) * config.slots;
 }
 
 std::size_t Switch::total_bytes(const SwitchConfig& config) {
@@ -146,9 +146,9 @@ void Switch::append_state(std::vector<std::byte>& out) const {
   for (const SlotState& slot : slots_) {
     append_bytes(out, slot.used);
     if (!slot.used) continue;
-    append_bytes(out, slot.complete, slot.job_epoch, slot.sequence, slot.signature, slot.bitmap, slot.resent, slot.ecn,
-                 slot.overflow, slot.wide, slot.checked, slot.elements, slot.exponent);
-    const std::byte* const payload = memory_of(slot) + payload_at;
+    append_bytes(out, slot.complete, slot.job_epoch, slot.sequence, slot.signature, slot.bitmap.words(), slot.resent.words(),
+                 slot.ecn, slot.overflow, slot.wide, slot.checked, slot.elements, slot.exponent);
+    const std::byte* const payload = memory_of(slot) + gradient_at;
     const std::size_t bytes = std::size_t{slot.elements} * 4 + (slot.wide ? wire::atp::high_bytes(slot.elements) : 0);
     out.insert(out.end(), payload, payload + bytes);
   }
@@ -248,13 +248,13 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
   GradientPacket gradient;
   if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return void(++counters.dropped_shape);
   const wire::atp::Directions& directions = gradient.directions;
-  const std::uint32_t bit = directions.bitmap[config.level];
-  if (directions.level != config.level || !std::has_single_bit(bit) ||
-      directions.fan_in[config.level] != config.children.size() ||
+  const std::optional<std::uint32_t> only = directions.only(config.level);
+  if (directions.level != config.level || !only || directions.fan_in()[config.level] != config.children.size() ||
       !possible(common, config.packet_elements, config.overflow)) {
     return void(++counters.dropped_shape);
   }
-  const SwitchChild& child = config.children[static_cast<std::size_t>(std::countr_zero(bit))];
+  const std::uint32_t position = *only;
+  const SwitchChild& child = config.children[position];
   if (packet.source != child.endpoint) return void(++counters.dropped_source);
   // A packet from a switch has one rank's epoch or all ranks'; the parameter server checks it.
   if (!child.is_switch && common.rank_epoch != child.rank_epoch) return void(++counters.dropped_rank_epoch);
@@ -286,24 +286,26 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
       return pass_on(*job, packet, gradient, sink);
     }
     slot.ecn |= gradient.common.ecn;
-    const bool first = (slot.resent & bit) == 0;
+    const bool first = !slot.resent.contains(position);
     if (slot.complete && first) {
       // The sum, or the parameter packet, was lost: every rank resends, and one repeat of the sum serves all of them. The
       // paper's switch forgets the sum with the first resend, and passes all others on, one by one.
-      const bool by_nobody = slot.resent == 0;
-      slot.resent |= bit;
+      const bool by_nobody = slot.resent.empty();
+      slot.resent.insert(position);
       ++counters.resends_merged;
       if (by_nobody) send_up(*job, slot, gradient.common, true, sink);
       return;
     }
     // Above the first level bits stand for switches, and only a sum of all ranks below one may set its bit.
     const bool whole = is_whole(directions);
-    if (whole && (slot.bitmap & bit) == 0 && !add(*job, slot, gradient, bit, now)) return void(++counters.dropped_shape);
+    if (whole && !slot.bitmap.contains(position) && !add(*job, slot, gradient, position, now)) {
+      return void(++counters.dropped_shape);
+    }
     if (whole) ++counters.resends_merged;
     if (whole && first && config.level > 0) {
       // The paper's switch sends up what it has. But other switches' sums may be on their way: each of them repaired a loss
       // of its own, or waits for a rank.
-      slot.resent |= bit;
+      slot.resent.insert(position);
       if (slot.counter == config.children.size()) complete(*job, slot, gradient.common, true, sink);
       return;
     }
@@ -325,16 +327,16 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
     return pass_on(*job, packet, gradient, sink);
   }
   if (!slot.used) {
-    allocate(*job, slot, gradient, bit, now, sink);
-  } else if ((slot.bitmap & bit) != 0) {  // Fig. 7, 4 and 7
+    allocate(*job, slot, gradient, position, now, sink);
+  } else if (slot.bitmap.contains(position)) {  // Fig. 7, 4 and 7
     slot.ecn |= gradient.common.ecn;
-    return answer_waiting(*job, slot, child, bit, now, sink);
-  } else if (!add(*job, slot, gradient, bit, now)) {
+    return answer_waiting(*job, slot, position, now, sink);
+  } else if (!add(*job, slot, gradient, position, now)) {
     return void(++counters.dropped_shape);
   }
   slot.ecn |= gradient.common.ecn;
   ++counters.added;
-  if (!child.is_switch && !slot.again) tell_losses(*job, child, slot.sequence, sink);
+  if (!child.is_switch && !slot.again) tell_losses(*job, position, slot.sequence, sink);
   if (slot.counter != config.children.size()) return;  // Fig. 7, 6
   complete(*job, slot, gradient.common, false, sink);
 }
@@ -342,11 +344,12 @@ void Switch::on_gradient(const RxView& packet, Common common, bool congested, Ti
 void Switch::complete(Job& job, SlotState& slot, const Common& last, bool resend, Sink& sink) {
   ++job.counters.completed;
   slot.complete = true;
-  slot.resent = 0;
+  slot.resent.clear();
   send_up(job, slot, last, resend, sink);
 }
 
-void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t bit, Time now, Sink& sink) {
+void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t position, Time now,
+                      Sink& sink) {
   if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
   const std::uint64_t sent_in_batch = slot.sent_in_batch;
   const Common& common = gradient.common;
@@ -360,17 +363,17 @@ void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient,
           .sent_in_batch = sent_in_batch};
   ++in_use_;
   ++job.counters.allocated;
-  static_cast<void>(add(job, slot, gradient, bit, now));  // an empty slot fits any packet
+  static_cast<void>(add(job, slot, gradient, position, now));  // an empty slot fits any packet
   // What takes a slot once more, after a resend emptied the first, tells nothing of ranks whose packets are gone with that.
   if (slot.again) return;
   job.gaps.opened(common.sequence, static_cast<std::uint32_t>(&slot - slots_.data()),
-                  [&](std::uint32_t position) { tell_loss(job, slot, position, sink); });
+                  [&](std::uint32_t late) { tell_loss(job, slot, late, sink); });
 }
 
 // Fig. 7, 5. False if the packet does not match the slot's content.
-bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t bit, Time now) {
+bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t position, Time now) {
   const Common& common = gradient.common;
-  Sum sum{memory_of(slot) + payload_at, slot.elements, slot.wide, slot.overflow, slot.exponent};
+  Sum sum{memory_of(slot) + gradient_at, slot.elements, slot.wide, slot.overflow, slot.exponent};
   if (!add_to(sum, gradient, job.config.overflow)) return false;
   slot.elements = sum.elements;
   slot.wide = sum.wide;
@@ -379,10 +382,10 @@ bool Switch::add(const Job& job, SlotState& slot, const GradientPacket& gradient
   slot.ecn |= common.ecn;
   slot.checked |= !common.unchecked;
   slot.directions = gradient.directions;
-  slot.bitmap |= bit;
+  slot.bitmap.insert(position);
   ++slot.counter;
   slot.updated = now;
-  NETSUM_CHECK(slot.counter == static_cast<std::uint32_t>(std::popcount(slot.bitmap)));
+  NETSUM_CHECK(slot.counter == slot.bitmap.size());
   return true;
 }
 
@@ -399,10 +402,10 @@ void Switch::send_up(Job& job, SlotState& slot, const Common& last, bool resend,
   common.elements = slot.elements;
   common.exponent = slot.exponent;
   wire::atp::Directions directions = slot.directions;
-  directions.bitmap[job.config.level] = slot.bitmap;
+  directions.set(job.config.level, slot.bitmap);
   directions.level = job.config.next_level;
-  const std::span<std::byte> packet(memory_of(slot) + payload_at - wire::atp::gradient_header_bytes,
-                                    wire::atp::gradient_bytes(common));
+  const std::span<std::byte> packet(memory_of(slot) + gradient_at - wire::atp::header_bytes(directions),
+                                    wire::atp::gradient_bytes(common, directions));
   wire::atp::write_gradient_header(packet, common, directions);
   wire::atp::seal(packet);
   slot.sent_in_batch = batch_;
@@ -410,20 +413,20 @@ void Switch::send_up(Job& job, SlotState& slot, const Common& last, bool resend,
 }
 
 // The paper drops a repeat, and its sender goes on repeating; here the sender learns that its packet is not the missing one.
-void Switch::answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, Time now, Sink& sink) {
+void Switch::answer_waiting(Job& job, SlotState& slot, std::uint32_t position, Time now, Sink& sink) {
   if (now - slot.told_since >= waiting_interval) {
-    slot.told = 0;
+    slot.told.clear();
     slot.told_since = now;
   }
-  if (child.is_switch || (slot.told & bit) != 0) return void(++job.counters.repeats_silent);
-  slot.told |= bit;
+  const SwitchChild& child = job.config.children[position];
+  if (child.is_switch || slot.told.contains(position)) return void(++job.counters.repeats_silent);
+  slot.told.insert(position);
   ++job.counters.repeats_waiting;
   tell_waiting(job, slot, child, sink);
 }
 
 // Of the chunks before this one, to which the rank has contributed. Slots are shared, and may hold something else by now.
-void Switch::tell_losses(Job& job, const SwitchChild& child, std::uint64_t sequence, Sink& sink) {
-  const auto position = static_cast<std::uint32_t>(&child - job.config.children.data());
+void Switch::tell_losses(Job& job, std::uint32_t position, std::uint64_t sequence, Sink& sink) {
   job.gaps.contributed(position, sequence, [&](std::uint32_t index, std::uint64_t lost) {
     SlotState& slot = slots_[index];
     if (slot.used && slot.job_epoch == job.config.epoch && slot.sequence == lost && !slot.again) {
@@ -434,7 +437,7 @@ void Switch::tell_losses(Job& job, const SwitchChild& child, std::uint64_t seque
 
 // The rank is told, and repeats that packet alone.
 void Switch::tell_loss(Job& job, SlotState& slot, std::uint32_t position, Sink& sink) {
-  if ((slot.bitmap >> position & 1) != 0) return;
+  if (slot.bitmap.contains(position)) return;
   ++job.counters.losses_told;
   tell_waiting(job, slot, job.config.children[position], sink);
 }
@@ -449,8 +452,8 @@ void Switch::tell_waiting(const Job& job, const SlotState& slot, const SwitchChi
   waiting.common.signature = slot.signature;
   waiting.common.index = slot.index;
   const auto& children = job.config.children;  // a complete sum was sent up; no child is missing
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    if ((slot.bitmap >> i & 1) == 0) waiting.missing = waiting.missing.united(children[i].ranks);
+  for (std::uint32_t i = 0; i < children.size(); ++i) {
+    if (!slot.bitmap.contains(i)) waiting.missing = waiting.missing.united(children[i].ranks);
   }
   wire::atp::write_waiting(sink.datagram(child.endpoint, wire::atp::waiting_bytes), waiting);
 }

@@ -163,16 +163,17 @@ class Switch {
   void on_gradient(const RxView& packet, wire::atp::Common common, bool congested, Time now, Sink& sink);
   void on_parameter(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
-  void allocate(Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t bit, Time now,
+  // `position`: of the child.
+  void allocate(Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t position, Time now,
                 Sink& sink);
-  [[nodiscard]] bool add(const Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t bit,
+  [[nodiscard]] bool add(const Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t position,
                          Time now);
   // `last`: the header of the packet that is the reason.
   void complete(Job& job, SlotState& slot, const wire::atp::Common& last, bool resend, Sink& sink);
   void send_up(Job& job, SlotState& slot, const wire::atp::Common& last, bool resend, Sink& sink);
   static void pass_on(const Job& job, const RxView& packet, const wire::atp::GradientPacket& gradient, Sink& sink);
-  static void answer_waiting(Job& job, SlotState& slot, const SwitchChild& child, std::uint32_t bit, Time now, Sink& sink);
-  void tell_losses(Job& job, const SwitchChild& child, std::uint64_t sequence, Sink& sink);
+  static void answer_waiting(Job& job, SlotState& slot, std::uint32_t position, Time now, Sink& sink);
+  void tell_losses(Job& job, std::uint32_t position, std::uint64_t sequence, Sink& sink);
   void tell_loss(Job& job, SlotState& slot, std::uint32_t position, Sink& sink);
   static void tell_waiting(const Job& job, const SlotState& slot, const SwitchChild& child, Sink& sink);
   void deallocate(SlotState& slot);

@@ -1,7 +1,6 @@
 #include "protocol/atp/topology.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace netsum::atp {
 
@@ -35,7 +34,7 @@ std::string check(const TopologyConfig& config) {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const std::uint32_t at = config.switch_of_rank[rank];
     if (at != at_server && at >= switches) return "rank " + std::to_string(rank) + " is at a switch that does not exist";
-    // Checked before directions are built, which have a fixed number of levels.
+    // Checked before levels are counted, in a few bits.
     if (at != at_server && *steps_to_server(config, at) >= max_levels) {
       return "more than " + std::to_string(max_levels - 1) + " levels of switches above a rank";
     }
@@ -43,8 +42,8 @@ std::string check(const TopologyConfig& config) {
   const Topology topology(config);
   const auto too_many = [](const std::vector<Topology::Child>& children, const std::string& who) -> std::string {
     if (children.size() <= max_fan_in) return "";
-    return who + " has " + std::to_string(children.size()) + " ranks and switches below it, and a bitmap has " +
-           std::to_string(max_fan_in) + " bits: put switches in between";
+    return who + " has " + std::to_string(children.size()) + " ranks and switches below it, and takes at most " +
+           std::to_string(max_fan_in) + ": put switches in between";
   };
   for (std::uint32_t i = 0; i < switches; ++i) {
     if (auto error = too_many(topology.children(i), "switch " + std::to_string(i)); !error.empty()) return error;
@@ -52,7 +51,7 @@ std::string check(const TopologyConfig& config) {
   return too_many(topology.server_children(), "the parameter server");
 }
 
-Topology::Topology(const TopologyConfig& config) {
+Topology::Topology(const TopologyConfig& config) : switch_of_rank_(config.switch_of_rank) {
   const auto switches = static_cast<std::uint32_t>(config.parent_of_switch.size());
   const auto world_size = static_cast<std::uint32_t>(config.switch_of_rank.size());
   nodes_.resize(switches + 1);
@@ -81,27 +80,25 @@ Topology::Topology(const TopologyConfig& config) {
   for (std::uint32_t rank = 0; rank < world_size; ++rank) {
     node_of(config.switch_of_rank[rank]).children.push_back({false, rank});
   }
+}
 
-  paths_.resize(world_size);
-  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-    Directions& path = paths_[rank];
-    Child child{false, rank};
-    std::uint32_t at = config.switch_of_rank[rank];
-    path.level = node_of(at).level;
-    while (true) {
-      const Node& node = node_of(at);
-      const auto position = static_cast<std::size_t>(
-          std::find_if(node.children.begin(), node.children.end(),
-                       [&](const Child& c) { return c.is_switch == child.is_switch && c.index == child.index; }) -
-          node.children.begin());
-      if (node.children.size() > max_fan_in) break;  // rejected by check()
-      path.fan_in[node.level] = static_cast<std::uint8_t>(node.children.size());
-      path.bitmap[node.level] = std::uint32_t{1} << position;
-      if (at == at_server) break;
-      child = {true, at};
-      at = node.parent;
-    }
+Directions Topology::path(std::uint32_t rank) const {
+  Directions::FanIn fan_in{};
+  std::array<std::uint32_t, max_levels> positions{};
+  Child child{false, rank};
+  for (std::uint32_t at = switch_of_rank_[rank];; at = node(at).parent) {
+    const auto& children = node(at).children;
+    const std::uint8_t level = node(at).level;
+    fan_in[level] = static_cast<std::uint16_t>(children.size());
+    positions[level] = static_cast<std::uint32_t>(std::find(children.begin(), children.end(), child) - children.begin());
+    if (at == at_server) break;
+    child = {true, at};
   }
+  Directions path(node(switch_of_rank_[rank]).level, fan_in);
+  for (std::uint32_t level = 0; level < max_levels; ++level) {
+    if (fan_in[level] != 0) path.insert(level, positions[level]);
+  }
+  return path;
 }
 
 Ranks Topology::below(const Child& child) const {
@@ -114,20 +111,25 @@ Ranks Topology::below(const Child& child) const {
 std::optional<Ranks> Topology::decode(const Directions& directions) const {
   const Node* node = &nodes_.back();
   for (bool top = true;; top = false) {
-    const std::uint32_t bits = directions.bitmap[node->level];
-    if (bits == 0 || directions.fan_in[node->level] != node->children.size()) return std::nullopt;
-    if (std::popcount(bits) == 1) {
-      const Child& child = node->children[static_cast<std::size_t>(std::countr_zero(bits))];
+    if (directions.fan_in()[node->level] != node->children.size()) return std::nullopt;
+    if (const std::optional<std::uint32_t> only = directions.only(node->level)) {
+      const Child& child = node->children[*only];
       if (!child.is_switch) return below(child);
       node = &nodes_[child.index];
       continue;
     }
-    if (top) return std::nullopt;  // the packet came from one of the server's children
+    const wire::atp::Children bits = directions.children(node->level);
+    if (top || bits.empty()) return std::nullopt;  // the packet came from one of the server's children
+    if (bits.size() == node->children.size()) return node->below;
     Ranks all;
-    for (std::size_t i = 0; i < node->children.size(); ++i) {
-      if ((bits >> i & 1) == 0) continue;
-      all = all.united(below(node->children[i]));
-    }
+    bits.for_each([&](std::uint32_t position) {
+      const Child& child = node->children[position];
+      if (child.is_switch) {
+        all = all.united(below(child));
+      } else {
+        all.insert(child.index);
+      }
+    });
     return all;
   }
 }

@@ -28,12 +28,13 @@ class Topology {
   struct Child {
     bool is_switch = false;
     std::uint32_t index = 0;  // switch or rank number
+    bool operator==(const Child&) const = default;
   };
 
   Topology() = default;
   explicit Topology(const TopologyConfig& config);  // that check() accepts
 
-  [[nodiscard]] std::uint32_t world_size() const { return static_cast<std::uint32_t>(paths_.size()); }
+  [[nodiscard]] std::uint32_t world_size() const { return static_cast<std::uint32_t>(switch_of_rank_.size()); }
   [[nodiscard]] std::size_t switches() const { return nodes_.size() - 1; }
   [[nodiscard]] bool used(std::uint32_t a_switch) const { return !nodes_[a_switch].children.empty(); }
   // Children have positions: bits in the bitmap of their parent's level. A switch without ranks below is no child.
@@ -46,7 +47,7 @@ class Topology {
   [[nodiscard]] std::uint8_t server_level() const { return nodes_.back().level; }
 
   // The directions in a rank's packet when it is sent.
-  [[nodiscard]] const wire::atp::Directions& path(std::uint32_t rank) const { return paths_[rank]; }
+  [[nodiscard]] wire::atp::Directions path(std::uint32_t rank) const;
 
   // The ranks whose values a packet with these directions holds; none if the directions do not fit this job.
   [[nodiscard]] std::optional<Ranks> decode(const wire::atp::Directions& directions) const;
@@ -58,8 +59,12 @@ class Topology {
     std::vector<Child> children;
     Ranks below;
   };
+  [[nodiscard]] const Node& node(std::uint32_t a_switch) const {
+    return a_switch == at_server ? nodes_.back() : nodes_[a_switch];
+  }
+
   std::vector<Node> nodes_;  // switches, then the server
-  std::vector<wire::atp::Directions> paths_;
+  std::vector<std::uint32_t> switch_of_rank_;
 };
 
 }  // namespace netsum::atp

@@ -72,8 +72,8 @@ struct Chunk {
 
 // Whether results hold the sums of several switches.
 bool in_tree(const wire::atp::Directions& path) {
-  return std::any_of(path.fan_in.begin() + path.level + 1, path.fan_in.end(),
-                     [](std::uint8_t children) { return children > 1; });
+  return std::any_of(path.fan_in().begin() + path.level + 1, path.fan_in().end(),
+                     [](std::uint16_t children) { return children > 1; });
 }
 
 // Sequence numbers between the oldest without a result and the newest sent. With a slot partition, they never exceed the
@@ -91,7 +91,7 @@ struct Worker::Impl {
         codec(c.rank, c.world_size, std::max(c.packet_elements, scale_block)),
         shares(c.lane, c.lanes),
         indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
-        window(c.congestion_control, most_ahead(c), wire::atp::gradient_header_bytes + std::size_t{c.packet_elements} * 4),
+        window(c.congestion_control, most_ahead(c), wire::atp::header_bytes(c.path) + std::size_t{c.packet_elements} * 4),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout, in_tree(c.path) ? stream::answers_in_tree : 1),
         chunks(c.window),
         asked(c.window, none_asked),
@@ -252,8 +252,8 @@ struct Worker::Impl {
     common.elements = stream::contributes(active.operation, config.rank) ? chunk.elements : std::uint16_t{0};
     common.exponent = chunk.floats ? chunk.own : chunk.ahead;
     const std::span<std::byte> packet =
-        sink.datagram(bypassing ? config.server : config.first_hop, wire::atp::gradient_bytes(common));
-    std::byte* const payload = packet.data() + wire::atp::gradient_header_bytes;
+        sink.datagram(bypassing ? config.server : config.first_hop, wire::atp::gradient_bytes(common, config.path));
+    std::byte* const payload = packet.data() + wire::atp::header_bytes(config.path);
     if (chunk.floats) {
       codec.encode_floats(active.operation, chunk.offset, common.elements, payload);
       ++counters.floats_sent;
