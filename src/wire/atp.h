@@ -78,7 +78,7 @@ class Directions {
 
   std::uint8_t level = 0;  // next level on the way (edgeSwitchIdentifier)
 
-  Directions() : Directions(0, {}) {}
+  Directions() : rows_(1), fan_in_{} { words_[0] = {}; }
   // `words`: the first of each bitmap; the others are empty.
   Directions(std::uint8_t next_level, const FanIn& fan_in, const Words& words = {})
       : level(next_level),
