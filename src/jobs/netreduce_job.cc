@@ -170,7 +170,13 @@ session::Agreement agree_on_ring(const session::Gathered& gathered) {
     grant.message_packets = ask.message_packets;  // the same for all
     grant.members.push_back(std::move(ask.members));
   }
-  const Messages messages = messages_of(gathered.window, grant.message_packets, gathered.packet_elements);
+  // With many ranks a long message takes what is free twice over, and shorter ones serve as well.
+  const std::uint32_t units =
+      session::units_of_packet(gathered.packet_elements) * static_cast<std::uint32_t>(grant.members.size());
+  Messages messages = messages_of(gathered.window, grant.message_packets, gathered.packet_elements);
+  if (grant.message_packets == 0 && messages.packets > gathered.room / units && gathered.room >= units) {
+    messages = messages_of(gathered.window, gathered.room / units, gathered.packet_elements);
+  }
   grant.message_packets = messages.packets;
   session::Agreement agreement;
   agreement.slots = messages.count;

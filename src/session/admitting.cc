@@ -188,6 +188,8 @@ Plan plan(const Requests& ranks, const ProtocolRules& rules, const Supply& suppl
   plan.packet_elements = agreed_packet_elements(ranks);
   Gathered gathered{ranks, plan.placement, {}, supply.others, plan.packet_elements, 0};
   if (first.slots_fixed == 0) gathered.window = longest_window(ranks, plan.packet_elements);
+  const std::uint32_t least = first.slots_fixed != 0 ? first.slots_fixed : least_slots;
+  gathered.room = supply.slots_free / std::max(1U, supply.config.lanes) / least;
   for (const std::string& a_switch : plan.placement.switches) {
     if (const OwnPart* const said = supply.said(a_switch)) gathered.parents.push_back(said);
   }

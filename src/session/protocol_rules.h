@@ -23,6 +23,7 @@ struct Gathered {
   std::vector<const OwnPart*> others;   // Admission::own of this protocol's running jobs here
   std::uint32_t packet_elements = 0;    // agreed on
   std::uint32_t window = 0;             // in packets, the longest that a rank measured; 0: none, or the slots are given
+  std::uint32_t room = UINT32_MAX;      // Cost::units of a slot with which the shortest window fits into what is free
 };
 struct Agreement {
   OwnPart own;                        // Admission::own
