@@ -114,6 +114,12 @@ int ibv_dealloc_pd(ibv_pd*) {
 ibv_mr*(ibv_reg_mr)(ibv_pd*, void*, std::size_t, int) {
   return &fake->region;
 }
+const char* ibv_event_type_str(ibv_event_type event) {
+  return event == IBV_EVENT_PORT_ERR ? "port error" : "another event";
+}
+const char* ibv_wc_status_str(ibv_wc_status status) {
+  return status == IBV_WC_REM_ACCESS_ERR ? "remote access error" : "another status";
+}
 ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned int) {
   return &fake->region;  // in place of ibv_reg_mr(), where a compiler does not see the access as a constant
 }
