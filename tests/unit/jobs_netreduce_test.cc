@@ -747,22 +747,22 @@ TEST_F(NetreduceRegistry, MessagesFollowFromTheWindow) {
 
 // 4096 slots are for two messages on each of two lanes, of 1024 packets in all: 85 of each of 12 ranks.
 TEST_F(NetreduceRegistry, MessagesShrinkBeforeAJobIsRefused) {
-  std::vector<JoinRequest> requests;
-  for (std::uint32_t rank = 0; rank < 12; ++rank) {
-    JoinRequest& r = requests.emplace_back(request(rank, 12));
-    r.own = own_part(RingAsk{0, ask_of(rank).members});
-    r.slots_fixed = 0;
-    r.slots_measured = 4 * 4096;
-    r.packet_elements = 64;
-  }
-  const JoinOutcome outcome = join(requests);
+  const auto requests_of = [](std::uint32_t message_packets) {
+    std::vector<JoinRequest> requests;
+    for (std::uint32_t rank = 0; rank < 12; ++rank) {
+      JoinRequest& r = requests.emplace_back(request(rank, 12));
+      r.own = own_part(RingAsk{message_packets, ask_of(rank).members});
+      r.slots_fixed = 0;
+      r.slots_measured = 4 * 4096;
+      r.packet_elements = 64;
+    }
+    return requests;
+  };
+  EXPECT_EQ(Refusal::no_slots, join(requests_of(100)).refusal) << "what is asked for is not shortened";
+  const JoinOutcome outcome = join(requests_of(0));
   ASSERT_TRUE(outcome.admission) << outcome.reason;
   EXPECT_EQ(85U, ring_grant(*outcome.admission).message_packets);
   EXPECT_EQ(2U, outcome.admission->slots);
-  // What is asked for is kept, and refused where it does not fit.
-  for (JoinRequest& r : requests) r.own = own_part(RingAsk{100, ask_of(r.rank).members});
-  for (JoinRequest& r : requests) r.job = "second";
-  EXPECT_EQ(Refusal::no_slots, join(requests).refusal);
 }
 
 TEST(NetreduceMessages, DivideTheWindow) {

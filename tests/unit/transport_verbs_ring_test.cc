@@ -115,7 +115,7 @@ ibv_mr*(ibv_reg_mr)(ibv_pd*, void*, std::size_t, int) {
   return &fake->region;
 }
 const char* ibv_event_type_str(ibv_event_type event) {
-  return event == IBV_EVENT_PORT_ERR ? "port error" : "another event";
+  return event == IBV_EVENT_PORT_ERR ? "port error" : event == IBV_EVENT_GID_CHANGE ? "GID table change" : "another event";
 }
 const char* ibv_wc_status_str(ibv_wc_status status) {
   return status == IBV_WC_REM_ACCESS_ERR ? "remote access error" : "another status";
