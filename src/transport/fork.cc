@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <mutex>
+#include <type_traits>
 
 namespace netsum::transport {
 
@@ -19,8 +20,9 @@ struct NotForChildren::List {
   }
 
   static List& list() {
-    static List* const list = new List;  // never freed: its entries may outlive other static objects
-    return *list;
+    static List list;
+    static_assert(std::is_trivially_destructible_v<List>, "its entries may outlive other static objects");
+    return list;
   }
 };
 

@@ -538,7 +538,11 @@ class JobSystem final : public System {
         wire::atp::parse_gradient(packet.bytes, common, gradient) == wire::ParseError::none) {
       const auto ranks = job_->topology.decode(gradient.directions);
       std::string list;
-      if (ranks) ranks->for_each([&](std::uint32_t rank) { list += (list.empty() ? "" : "+") + std::to_string(rank); });
+      const auto add = [&](std::uint32_t rank) {
+        if (!list.empty()) list += '+';
+        list += std::to_string(rank);
+      };
+      if (ranks) ranks->for_each(add);
       text = (common.floats ? "the floats of " : "the values of ") + list;
     } else {
       constexpr const char* names[] = {"", "", "the result", "the question", "the end"};
