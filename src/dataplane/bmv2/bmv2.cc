@@ -5,7 +5,7 @@
 namespace netsum::dataplane::bmv2 {
 namespace {
 
-constexpr transport::Plugin plugin = {"libnetsum_bmv2.so", "NETSUM_BMV2_PLUGIN", "bmv2", "the data plane bmv2",
+constexpr transport::Plugin plugin = {"libnetsum_bmv2_plugin.so", "NETSUM_BMV2_PLUGIN", "bmv2", "the data plane bmv2",
                                       "build netsum with Thrift (Debian: thrift-compiler, libthrift-dev, libboost-dev)"};
 
 using Open = void(const char* version, const Config& config, service::ChipPlanes& planes);
