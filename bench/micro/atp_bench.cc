@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/cache_line.h"
+#include "micro/null_sink.h"
 #include "protocol/atp/server.h"
 #include "protocol/atp/switch.h"
 
@@ -19,18 +20,6 @@ constexpr std::uint32_t packet_elements = 353;  // fills an MTU of 1500
 constexpr std::uint32_t window = 64;
 constexpr std::uint64_t job_epoch = 1;
 constexpr std::uint32_t folded_epochs = 77;
-
-class NullSink final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint&, std::size_t bytes) override { return std::span(place_).first(bytes); }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint>) override {
-    benchmark::DoNotOptimize(packet.data());
-  }
-  void flush() override {}
-
- private:
-  std::vector<std::byte> place_ = std::vector<std::byte>(65536);
-};
 
 struct alignas(cache_line) Line {
   std::byte bytes[cache_line];
@@ -104,6 +93,19 @@ class Rounds {
   std::uint64_t round_ = 0;
 };
 
+// serve(sink) takes the packets of one round; making them is not timed.
+template <class Serve>
+void time_packets(benchmark::State& state, Rounds& rounds, const Serve& serve) {
+  NullSink sink;
+  for (auto _ : state) {
+    state.PauseTiming();
+    rounds.next();
+    state.ResumeTiming();
+    serve(sink);
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(rounds.chunks() * rounds.trains().size()));
+}
+
 void at_switch(benchmark::State& state) {
   const auto ranks = static_cast<std::uint32_t>(state.range(0));
   const Topology topology({{at_server}, std::vector<std::uint32_t>(ranks, 0)});
@@ -121,16 +123,11 @@ void at_switch(benchmark::State& state) {
   }
   if (!core.add_job(job)) return state.SkipWithError("add_job");
   Rounds rounds(topology);
-  NullSink sink;
-  for (auto _ : state) {
-    state.PauseTiming();
-    rounds.next();
-    state.ResumeTiming();
+  time_packets(state, rounds, [&](Sink& sink) {
     for (const auto& train : rounds.trains()) core.on_packets(train, false, rounds.now(), sink);
     core.on_packets(rounds.results(), false, rounds.now(), sink);
-  }
+  });
   if (core.job_counters(job_epoch)->completed != rounds.chunks()) state.SkipWithError("a chunk was not completed");
-  state.SetItemsProcessed(static_cast<std::int64_t>(rounds.chunks()) * ranks);
 }
 
 void at_server_alone(benchmark::State& state) {
@@ -150,15 +147,10 @@ void at_server_alone(benchmark::State& state) {
   Server core;
   if (!core.add_job(job, std::as_writable_bytes(std::span(memory)))) return state.SkipWithError("add_job");
   Rounds rounds(job.topology);
-  NullSink sink;
-  for (auto _ : state) {
-    state.PauseTiming();
-    rounds.next();
-    state.ResumeTiming();
+  time_packets(state, rounds, [&](Sink& sink) {
     for (const auto& train : rounds.trains()) core.on_packets(train, false, rounds.now(), sink);
-  }
+  });
   if (core.job_counters(job_epoch)->chunks != rounds.chunks()) state.SkipWithError("a chunk was not completed");
-  state.SetItemsProcessed(static_cast<std::int64_t>(rounds.chunks()) * ranks);
 }
 
 BENCHMARK(at_switch)->Arg(8)->Arg(32)->Arg(256);

@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "kernels/kernels.h"
+#include "micro/null_sink.h"
 #include "protocol/switchml/switch.h"
 #include "wire/switchml.h"
 
@@ -19,18 +20,6 @@ namespace {
 constexpr std::uint32_t packet_elements = 256;
 constexpr std::uint32_t ranks = 8;
 constexpr std::uint64_t job_epoch = 1;
-
-class NullSink final : public Sink {
- public:
-  std::span<std::byte> datagram(const Endpoint&, std::size_t bytes) override { return std::span(place_).first(bytes); }
-  void multicast(std::span<const std::byte> packet, std::span<const Endpoint>) override {
-    benchmark::DoNotOptimize(packet.data());
-  }
-  void flush() override {}
-
- private:
-  std::vector<std::byte> place_ = std::vector<std::byte>(65536);
-};
 
 Endpoint endpoint_of_rank(std::uint32_t rank) {
   Endpoint endpoint;

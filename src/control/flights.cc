@@ -44,7 +44,8 @@ void Flights::write_failures(const telemetry::FlightFileOrigin& origin) {
   for (const telemetry::FlightRecord& record : failures) {
     if (!journal_.may_say_more(record.tenant)) continue;
     try {
-      journal_.log("job '" + record.job + "': `netsum explain " + folder_->write(record, origin) + "` says more");
+      const std::string file = folder_->write(record, origin);
+      journal_.log("job '" + record.job + "': to see what happened, run `netsum explain " + file + "`");
     } catch (const std::exception& error) {
       journal_.log(std::string("warning: ") + error.what());
     }

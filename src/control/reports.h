@@ -27,6 +27,7 @@ class Reports {
       : options_(options), hooks_(hooks), journal_(journal), flights_(flights) {}
 
   void set_address(std::string address) { address_ = std::move(address); }  // before threads are there
+  [[nodiscard]] const std::string& address() const { return address_; }
   void set_certificate_until(std::chrono::system_clock::time_point until) { certificate_until_ = until; }
 
   // Under the registry's lock.

@@ -588,7 +588,7 @@ struct Server::Impl {
 
   [[nodiscard]] telemetry::FlightFileOrigin origin_at(Time at) const {
     const auto ago = std::chrono::duration_cast<std::chrono::system_clock::duration>(now() - at);
-    return {version, options.switches.own, address, std::chrono::system_clock::now() - ago, at};
+    return {version, options.switches.own, reports.address(), std::chrono::system_clock::now() - ago, at};
   }
 
   template <class Action>
@@ -683,7 +683,6 @@ struct Server::Impl {
   std::string version;  // as reports say
 
   std::uint64_t instance = transport::random_number();
-  std::string address;
   std::unique_ptr<ChannelServer> channel;
   std::unique_ptr<SwitchTeller> teller;  // null: there are no switches below
   std::thread thread;
@@ -723,8 +722,7 @@ Server::Server(ServerOptions options, ServerHooks hooks) {
   on.on_closed = [impl](ChannelServer::Connection connection, bool by_daemon) { impl->on_closed(connection, by_daemon); };
   on.on_refused = [impl](const std::string& host, const std::string& why) { impl->journal.connection(host, why); };
   impl->channel = std::make_unique<ChannelServer>(listen, std::move(tls), impl->options.connections, std::move(on));
-  impl->address = listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->channel->port());
-  impl->reports.set_address(impl->address);
+  impl->reports.set_address(listen.substr(0, listen.rfind(':') + 1) + std::to_string(impl->channel->port()));
   with_low_priority([&] {
     if (impl->hooks.switches.describe) impl->start_telling();
     impl->thread = std::thread([impl] { impl->run(); });
@@ -757,7 +755,7 @@ bool Server::alive() {
 }
 
 std::string Server::address() const {
-  return impl_->address;
+  return impl_->reports.address();
 }
 void Server::lose(std::uint64_t job_epoch, std::uint32_t rank, const std::string& how) {
   {

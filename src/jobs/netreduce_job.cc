@@ -170,7 +170,7 @@ session::Agreement agree_on_ring(const session::Gathered& gathered) {
     grant.message_packets = ask.message_packets;  // the same for all
     grant.members.push_back(std::move(ask.members));
   }
-  // With many ranks a long message takes what is free twice over, and shorter ones serve as well.
+  // Unless ranks ask for a length, messages are short enough for the shortest window of them to fit into what is free.
   const std::uint32_t units =
       session::units_of_packet(gathered.packet_elements) * static_cast<std::uint32_t>(grant.members.size());
   Messages messages = messages_of(gathered.window, grant.message_packets, gathered.packet_elements);

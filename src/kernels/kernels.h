@@ -38,7 +38,9 @@ struct BlockScan {
 // Largest biased exponent (bits 30..23) over the finite elements: 0 ... 254; 0 also if there is none.
 [[nodiscard]] std::uint8_t largest_exponent(const float* values, std::size_t count);
 
-// The fixed-point format of one exponent block (256 elements): a power-of-two scale and a clamp.
+inline constexpr std::uint32_t block_elements = 256;  // of an exponent block
+
+// The fixed-point format of one exponent block: a power-of-two scale and a clamp.
 struct FixedPoint {
   int shift;           // value * 2^shift is the integer; 31 - ceil(log2 n) - (exponent - 126)
   std::int32_t limit;  // floor((2^31 - 1) / n)

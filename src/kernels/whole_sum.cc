@@ -158,7 +158,7 @@ HWY_EXPORT(SumFixedPoint);
 HWY_EXPORT(AverageFixedPoint);
 HWY_EXPORT(SumIntegers);
 
-constexpr std::size_t block = 256;
+constexpr std::size_t block = block_elements;
 constexpr std::size_t most_ranks = 256;
 constexpr std::uint32_t nonfinite_bits = 0x7f800000;
 

@@ -1,5 +1,5 @@
-// How many values a scale rounds to 0, counted in a sample of blocks of 256 (docs/numerics.md#what-becomes-0). Counting each
-// block would cost a tenth of a conversion.
+// How many values a scale rounds to 0, counted in a sample of blocks (docs/numerics.md#what-becomes-0): to count them all
+// would take a second pass over each packet's values.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,6 @@ struct Underflow {
 
 class UnderflowSample {
  public:
-  static constexpr std::uint32_t block_elements = 256;
   static constexpr std::uint64_t examined_whole = 512;  // tensors of at most so many elements; others: a block of 64
 
   // Whether to examine the next block of a tensor. The gaps vary, so that no block of a tensor that is summed again and

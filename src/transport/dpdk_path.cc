@@ -5,7 +5,6 @@
 #include <mutex>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,9 +52,7 @@ std::shared_ptr<FrameHost> open_host(const DpdkOptions& options, std::uint32_t q
   request.error = error.data();
   request.error_bytes = error.size();
   std::unique_ptr<FramePorts> ports(open(request));
-  if (!ports)
-    throw Error(ErrorCode::refused,
-                "DPDK: " + std::string(error.data()).substr(0, std::string_view(error.data()).find('\n')));
+  if (!ports) throw Error(ErrorCode::refused, "DPDK: " + first_line(error.data()));
   return std::make_shared<FrameHost>(std::move(ports), address);
 }
 

@@ -35,6 +35,10 @@ std::vector<std::string> places_of(const Plugin& plugin) {
 
 }  // namespace
 
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 void* plugin_function(const Plugin& plugin, const char* symbol) {
   const std::string name = plugin.name;
   const std::vector<std::string> places = places_of(plugin);
@@ -47,12 +51,11 @@ void* plugin_function(const Plugin& plugin, const char* symbol) {
   // What it uses may have threads, which run until the process ends.
   void* const loaded = ::dlopen(place->c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (loaded == nullptr) {
-    const std::string why = ::dlerror();
-    throw Error(ErrorCode::refused, "cannot load the " + name + " plugin: " + why.substr(0, why.find('\n')));
+    throw Error(ErrorCode::refused, "cannot load the " + name + " plugin: " + first_line(::dlerror()));
   }
   void* const found = ::dlsym(loaded, symbol);
   if (found == nullptr) {
-    throw Error(ErrorCode::refused, *place + " is not a netsum " + name + " plugin: it does not define " + symbol);
+    throw Error(ErrorCode::refused, "the " + name + " plugin " + *place + " lacks " + symbol + ": " + plugin.remedy);
   }
   return found;
 }

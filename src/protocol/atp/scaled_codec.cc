@@ -55,7 +55,7 @@ bool ScaledCodec::encode(const stream::Operation& operation, std::uint64_t offse
 void ScaledCodec::examine(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                           std::uint8_t exponent) {
   if (!uses_scale(operation)) return;
-  constexpr std::uint32_t block = stream::UnderflowSample::block_elements;
+  constexpr std::uint32_t block = kernels::block_elements;
   for (std::uint32_t begin = 0; begin < elements; begin += block) {
     if (!sample_.takes(operation.elements)) continue;
     const std::uint32_t count = std::min(block, elements - begin);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/kernels.h"
+#include "protocol/shared/layout.h"
 #include "stream/operation.h"
 #include "stream/underflow.h"
 
@@ -17,7 +18,7 @@ inline void examine(stream::UnderflowSample& sample, const stream::Operation& op
                     std::span<const std::byte* const> sources, std::span<const std::byte* const> counted,
                     std::uint64_t count) {
   if (!stream::uses_exponents(operation)) return;
-  constexpr std::uint64_t block = stream::UnderflowSample::block_elements;
+  constexpr std::uint64_t block = block_elements;
   for (std::uint64_t begin = 0; begin < count; begin += block) {
     if (!sample.takes(operation.elements)) continue;
     const std::uint64_t length = std::min(block, count - begin);

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kernels.h"
+
 namespace netsum::shared {
 
 inline constexpr std::uint32_t max_world_size = 256;
-inline constexpr std::uint32_t block_elements = 256;  // of an exponent, as in packets
+using kernels::block_elements;  // as in packets
 
 // Rows of a lane, counted over all operations: staged, summed by this rank as their owner, and taken.
 struct Progress {
