@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import pickle
+import re
 import tempfile
 import time
 import unittest
@@ -272,7 +273,9 @@ def case_goes_on_from_a_checkpoint(rank, size):
     same = [all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters())) for one, other in zip(models, whole)]
     paths = [netsum.torch.statistics(group)["path"] for group in groups]
     dist.destroy_process_group()
-    return {"first": first, "same": same, "paths": paths, "former": sum("was started again" in each for each in former)}
+    # The new start ends a job, or, where processes take longer to start than a daemon to notice a closed connection, the death.
+    ended = [bool(re.search(r"was started again|rank [01] of job .* died", each)) for each in former]
+    return {"first": first, "same": same, "paths": paths, "former": ended}
 
 
 def case_never_comes(rank, size):
@@ -406,7 +409,7 @@ class Failures(unittest.TestCase):
                     switch.__exit__()
 
     def test_torchrun_starts_all_ranks_again_at_once(self):
-        patient = ("--heartbeat-timeout-ms", "600000")  # the daemons do not notice who dies
+        patient = ("--heartbeat-timeout-ms", "600000")
         with tempfile.TemporaryDirectory() as directory, Switch(*patient) as switch, ParameterServer(*patient) as server:
             kinds = [{"NETSUM_SWITCH": switch.address, "NETSUM_SHARED_MEMORY": "off"},
                      {"NETSUM_PROTOCOL": "atp", "NETSUM_PS": server.address, "NETSUM_SWITCH": switch.address},
@@ -415,7 +418,7 @@ class Failures(unittest.TestCase):
             results, log = run_under_torchrun("goes_on_from_a_checkpoint", 2, environment={
                 "NETSUM_MODE": "off", "CHECKPOINT": os.path.join(directory, "checkpoint"), "KINDS": json.dumps(kinds),
                 "DAEMONS": json.dumps([switch.address, server.address])})
-            self.assertEqual([{"first": 4, "same": [True] * 4, "paths": ["switch"] * 4, "former": 3}] * 2, results, log)
+            self.assertEqual([{"first": 4, "same": [True] * 4, "paths": ["switch"] * 4, "former": [True] * 3}] * 2, results, log)
 
     def test_a_rank_that_never_comes_is_named(self):
         ranks = run("never_comes", 3)
