@@ -58,6 +58,7 @@ Options options_of(const settings::Settings& settings, std::span<const GroupHand
   Options options = settings.options;
   options.job = (settings.job.empty() ? "nccl" : settings.job) + "." + hexadecimal(handles[0].id);
   options.rank = rank;
+  options.thread_set = rank;  // a process may have a rank for each GPU, all with a sum under way at once
   options.world_size = static_cast<std::uint32_t>(handles.size());
   if (settings.log == settings::LogLevel::debug) {
     options.log = [prefix = "netsum[" + std::to_string(rank) + "]: "](const std::string& line) {

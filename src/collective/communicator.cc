@@ -173,7 +173,7 @@ struct Communicator::Impl {
       runtime::SharedEngineConfig config;
       config.rank = options.rank;
       config.world_size = options.world_size;
-      config.threads = {options.pin_threads, options.busy_poll};
+      config.threads = {options.pin_threads, options.busy_poll, options.thread_set};
       config.waiting = traits.spin         ? runtime::Waiting::spin
                        : options.busy_poll ? runtime::Waiting::adaptive
                                            : runtime::Waiting::futex;
@@ -201,9 +201,9 @@ struct Communicator::Impl {
       next_operation = log->next_issue();
     }
     const bool recovers = log.has_value();
-    auto packets = std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads,
-                                                  runtime::ThreadOptions{options.pin_threads, options.busy_poll}, on_failure,
-                                                  std::move(log));
+    auto packets = std::make_unique<WorkerEngine>(
+        std::move(joined.lanes), options.threads,
+        runtime::ThreadOptions{options.pin_threads, options.busy_poll, options.thread_set}, on_failure, std::move(log));
     WorkerEngine* const recovering = recovers ? packets.get() : nullptr;
     engine = std::move(packets);
     monitor->start(*engine, recovering);

@@ -108,6 +108,7 @@ std::shared_ptr<LocalRanks> LocalRanks::over(std::shared_ptr<transport::Descript
             LocalOutcome::done &&
         receive(*ranks->socket_, answer, nothing, deadline) && answer.type == transport::LocalType::ticket) {
       ranks->ticket_ = answer.ticket;
+      ranks->memory_.close_descriptor();  // the broker has it
       return ranks;
     }
     why_not = not_let_in(*ranks->socket_);

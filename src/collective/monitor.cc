@@ -16,7 +16,8 @@ namespace {
 using runtime::now;
 using std::chrono::milliseconds;
 
-constexpr auto beat_deadline = std::chrono::duration_cast<milliseconds>(session::beat_patience);
+// The call's own words for a silent aggregator come before the machine's.
+constexpr auto beat_deadline = std::chrono::duration_cast<milliseconds>(session::beat_patience) - milliseconds(10);
 constexpr milliseconds leave_deadline{1000};
 constexpr milliseconds recovery_pause{100};  // before each attempt to join again
 
@@ -44,18 +45,24 @@ Monitor::Monitor(const Options& options, MakeRank make)
 Monitor::~Monitor() {
   stop();
   if (joining_) joining_->stop.request_stop();
-  joining_.reset();  // its calls post to the mailbox
+  joining_.reset();  // its calls post commands
 }
 
 Joined Monitor::join() {
+  const runtime::Wakeup wakeup;
+  commands_.hand_over([&wakeup] { wakeup.notify(); });
   rank_.begin(after(now(), std::min<Duration>(longest_join, runtime::bounded(options_.connect_deadline))));
   carry_out();
+  runtime::ProgressThread::Wait wait;
   while (!joined_ && !error_) {
-    wait();
-    mailbox_.run_all();
-    rank_.on_timer(now());
-    carry_out();
+    wait.descriptors.assign(1, {wakeup.descriptor(), POLLIN, 0});
+    wait.until = never;
+    prepare(wait);
+    runtime::wait_for(wait.descriptors, wait.until);
+    wakeup.drain();
+    turn();
   }
+  commands_.hand_over([] {});
   if (error_) throw Error(*error_);
   return std::move(*joined_);
 }
@@ -63,26 +70,31 @@ Joined Monitor::join() {
 void Monitor::start(runtime::Engine& engine, runtime::WorkerEngine* recovering) {
   engine_ = &engine;
   recovering_ = recovering;
-  const runtime::SignalsBlocked blocked;
-  thread_ = std::thread([this] {
-    runtime::enter_thread("netsum-monitor", -1);
-    loop();
-  });
+  thread_ = runtime::ProcessWide::get<runtime::ProgressThread>({.kind = runtime::ProcessWide::Kind::monitor});
+  commands_.hand_over([this] { thread_->notify(); });
+  thread_->add(*this);
 }
 
 void Monitor::stop() {
-  if (!thread_.joinable()) return;
-  mailbox_.post([this] { stopping_ = true; });
-  thread_.join();
+  if (!thread_) return;
+  thread_->remove(*this);
+  commands_.hand_over([] {});
+  thread_.reset();
 }
 
 void Monitor::leave(const Error* why) {
   rank_.leave(why);
   carry_out();
+  while (std::find(calling_.begin(), calling_.end(), true) != calling_.end()) {
+    runtime::ProgressThread::Wait wait;
+    prepare(wait);
+    runtime::wait_for(wait.descriptors, wait.until);
+    hear();
+  }
 }
 
 void Monitor::lane_failed(std::uint32_t lane, const protocol::LaneFailure& failure) {
-  mailbox_.post([this, lane, failure] {
+  commands_.post([this, lane, failure] {
     if (rank_.running()) rank_.on_lane_failure(aggregator_of_lane_[lane], failure, now());  // else the lane no longer exists
   });
 }
@@ -99,37 +111,53 @@ void Monitor::watch(Time deadline) {
     earlier = deadline < next_deadline_;
     next_deadline_ = std::min(next_deadline_, deadline);
   }
-  if (earlier) mailbox_.post([] {});
+  if (earlier) commands_.post([] {});
 }
 
 // ---- the driving thread
 
-void Monitor::loop() {
-  while (true) {
-    mailbox_.run_all();
-    if (stopping_) return;
-    if (const auto failure = engine_->failure()) leave(failure.get());  // another thread has failed the engine
-    rank_.on_timer(now());
-    carry_out();
-    if (rank_.ended()) return;
-    {
-      const std::lock_guard lock(mutex_);
-      left_ = rank_.left();
-    }
-    wait();
+void Monitor::serve() {
+  if (const auto failure = engine_->failure(); failure && !rank_.ended()) {  // another thread has failed the engine
+    rank_.leave(failure.get());
+  }
+  turn();
+  const std::lock_guard lock(mutex_);
+  left_ = rank_.left();
+}
+
+void Monitor::turn() {
+  commands_.run_all();
+  hear();
+  rank_.on_timer(now());
+  carry_out();
+}
+
+void Monitor::prepare(runtime::ProgressThread::Wait& wait) {
+  if (!rank_.ended()) {
+    const std::lock_guard lock(mutex_);
+    wait.until = std::min({wait.until, rank_.next_timeout(), next_deadline_});
+  }
+  for (std::size_t site = 0; site < clients_.size(); ++site) {
+    if (!calling_[site]) continue;
+    wait.descriptors.push_back(clients_[site]->watched());
+    wait.until = std::min(wait.until, clients_[site]->wake_by());
   }
 }
 
-void Monitor::wait() {
-  Time until = rank_.next_timeout();
-  {
-    const std::lock_guard lock(mutex_);
-    until = std::min(until, next_deadline_);
+void Monitor::hear() {
+  for (std::size_t site = 0; site < clients_.size(); ++site) {
+    if (!calling_[site]) continue;
+    try {
+      const auto reply = clients_[site]->step();
+      if (!reply) continue;
+      calling_[site] = false;
+      if (!rank_.ended()) rank_.on_reply(site, *reply, now());
+    } catch (const Error& error) {
+      calling_[site] = false;
+      // An aggregator that is gone needs no goodbye.
+      if (!rank_.ended()) rank_.on_no_reply(site, error.what(), now(), error.code() == ErrorCode::unreachable);
+    }
   }
-  const Duration longest = std::chrono::hours(1);
-  const auto patience = std::chrono::ceil<milliseconds>(std::clamp(until - now(), Duration::zero(), longest));
-  pollfd descriptor{mailbox_.descriptor(), POLLIN, 0};
-  poll(&descriptor, 1, static_cast<int>(patience.count()));
 }
 
 void Monitor::carry_out() {
@@ -151,7 +179,7 @@ void Monitor::beside(Call call, Done done, Failed failed) {
     } catch (const std::exception& error) {
       then = [failed, text = std::string(error.what())] { failed(Error(ErrorCode::internal, text)); };
     }
-    mailbox_.post([this, number, then] {
+    commands_.post([this, number, then] {
       if (number == attempts_) then();
     });
   };
@@ -178,6 +206,7 @@ void Monitor::carry_out(const session::Rank::Prepare& prepare) {
       clients_.push_back(std::move(site.client));
       addresses.push_back(site.address);
     }
+    calling_.assign(clients_.size(), false);
     rank_.on_prepared(std::move(addresses), never, now());  // each call has its deadline, and brings the reason
   };
   beside(reach, done, [this](const Error& error) { rank_.on_unprepared(error, now()); });
@@ -224,21 +253,13 @@ void Monitor::carry_out(const session::Rank::Start&) {
 }
 
 void Monitor::carry_out(const session::Rank::Beat& beat) {
-  try {
-    const auto reply =
-        clients_[beat.site]->heartbeat(beat.life.job_epoch, options_.rank, beat.life.rank_epoch, beat_deadline);
-    rank_.on_reply(beat.site, reply, now());
-  } catch (const Error& error) {
-    rank_.on_no_reply(beat.site, error.what(), now(), error.code() == ErrorCode::unreachable);
-  }
+  clients_[beat.site]->begin_heartbeat({beat.life.job_epoch, options_.rank, beat.life.rank_epoch, {}}, beat_deadline);
+  calling_[beat.site] = true;
 }
 
 void Monitor::carry_out(const session::Rank::Leave& leave) {
-  try {
-    clients_[leave.site]->leave({leave.life.job_epoch, options_.rank, leave.life.rank_epoch, leave.why}, leave_deadline);
-  } catch (const Error&) {
-    // An aggregator that is gone needs no goodbye.
-  }
+  clients_[leave.site]->begin_leave({leave.life.job_epoch, options_.rank, leave.life.rank_epoch, leave.why}, leave_deadline);
+  calling_[leave.site] = true;
 }
 
 void Monitor::carry_out(const session::Rank::Suspend& suspend) {

@@ -1,5 +1,6 @@
-// Drives a rank's session machine (session/rank.h): on the caller's thread until the rank has joined, then on a thread of
-// its own, which keeps the rank alive and its waits bounded. Calls to aggregators that may take long run beside it.
+// Drives a rank's session machine (session/rank.h): on the caller's thread until the rank has joined, then on a thread that
+// all communicators of the process share, which keeps the rank alive and its waits bounded. Calls to aggregators that may
+// take long run beside it.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,17 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collective/join.h"
+#include "runtime/progress_thread.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
 #include "session/rank.h"
 
 namespace netsum::collective {
 
-class Monitor final : private session::Rank::Operations {
+class Monitor final : session::Rank::Operations, runtime::ProgressThread::Part {
  public:
   Monitor(const Options& options, MakeRank make);  // throws Error: bad_argument
   ~Monitor();                                      // stop() if that was not called
@@ -30,7 +31,7 @@ class Monitor final : private session::Rank::Operations {
   [[nodiscard]] Joined join();
   // `recovering`: the same engine, if its job recovers.
   void start(runtime::Engine& engine, runtime::WorkerEngine* recovering);
-  void stop();                   // ends the thread
+  void stop();                   // on return the thread does not touch it
   void leave(const Error* why);  // tells every aggregator; after stop(). Null: in good order
 
   // From an I/O thread: a lane cannot go on.
@@ -39,7 +40,7 @@ class Monitor final : private session::Rank::Operations {
   void watch(Time deadline);                        // an operation with this deadline was submitted
   // Another thread failed the engine: tells the other ranks now, not when they miss this one.
   void engine_failed() {
-    mailbox_.post([] {});
+    commands_.post([] {});
   }
 
  private:
@@ -50,8 +51,10 @@ class Monitor final : private session::Rank::Operations {
     std::vector<std::future<void>> calls;
   };
 
-  void loop();
-  void wait();  // for an event, or the next deadline
+  void serve() override;
+  void prepare(runtime::ProgressThread::Wait& wait) override;
+  void turn();  // all that there is to do now
+  void hear();  // outcomes of calls in flight
   void carry_out();
   void carry_out(const session::Rank::Prepare& prepare);
   void carry_out(const session::Rank::Join& join);
@@ -76,7 +79,9 @@ class Monitor final : private session::Rank::Operations {
   session::Rank rank_;  // of the driving thread, like the members up to the empty line
   std::uint64_t attempts_ = 0;
   std::unique_ptr<Joining> joining_;
-  std::vector<std::unique_ptr<control::Client>> clients_;  // by site, since on_prepared()
+  std::vector<std::unique_ptr<control::Client>> clients_;  // by site, since on_prepared(); while a site is asked to admit
+                                                           // the rank, its client is the call's that runs beside
+  std::vector<bool> calling_;                              // by site: a heartbeat or a goodbye is in flight
   std::optional<Joined> joined_;                           // for join()
   std::optional<Error> error_;                             // for join()
   std::vector<std::size_t> aggregator_of_lane_;
@@ -84,14 +89,13 @@ class Monitor final : private session::Rank::Operations {
   stream::Progress progress_;
   runtime::Engine* engine_ = nullptr;
   runtime::WorkerEngine* recovering_ = nullptr;
-  bool stopping_ = false;
 
-  runtime::Mailbox mailbox_;
+  runtime::Commands commands_{[] {}};
   std::mutex mutex_;  // guards the two values below
   Time next_deadline_ = never;
   RankSet left_;
 
-  std::thread thread_;
+  std::shared_ptr<runtime::ProgressThread> thread_;  // between start() and stop()
 };
 
 }  // namespace netsum::collective

@@ -33,6 +33,7 @@ Channel::Channel(ClientOptions options, std::shared_ptr<const TlsContext> tls, R
     : options_(std::move(options)), tls_(std::move(tls)), resolve_(std::move(resolve)) {}
 
 void Channel::request(Kind kind, Bytes payload, Clock::time_point deadline, bool keeps_trying) {
+  if (busy_) forget();
   busy_ = true;
   keeps_trying_ = keeps_trying;
   kind_ = kind;
@@ -53,6 +54,12 @@ void Channel::give_up() {
   socket_.reset();
   lookup_.reset();
   addresses_.clear();
+}
+
+void Channel::forget() {
+  if (!end_ || !end_->welcome()) return give_up();
+  end_->skip_answer();
+  busy_ = false;
 }
 
 // To the next address, or else to those that a new lookup finds.
@@ -161,12 +168,7 @@ std::optional<Channel::Outcome> Channel::step(Clock::time_point now) {
   if (now >= deadline_) {
     Outcome outcome = why_.empty() || socket_ ? late() : failed();
     // A daemon takes the end of a connection for that of its caller; where it is only slow, the answer will be skipped.
-    if (kind_ == Kind::heartbeat && end_ && end_->welcome()) {
-      end_->skip_answer();
-      busy_ = false;
-    } else {
-      give_up();
-    }
+    kind_ == Kind::heartbeat ? forget() : give_up();
     return outcome;
   }
   if (connecting_ && now >= connected_by_) lose("no answer on TCP", now);

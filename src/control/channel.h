@@ -26,10 +26,12 @@ class Channel {
   // Throws Error: bad_argument (the address, the CA's file). `tls`: of options.tls_ca, or null.
   Channel(ClientOptions options, std::shared_ptr<const TlsContext> tls, Resolve resolve = &look_up);
 
-  // `keeps_trying`: also finds a daemon that starts a moment later. Otherwise each address is tried once.
+  // One that is in flight is forgotten. `keeps_trying`: also finds a daemon that starts a moment later. Otherwise each
+  // address is tried once.
   void request(Kind kind, Bytes payload, Clock::time_point deadline, bool keeps_trying = false);
   [[nodiscard]] bool busy() const { return busy_; }
   void give_up();  // the request in flight; the daemon learns of it, as the connection ends
+  void forget();   // likewise, but the connection stays if the daemon's answer can be left out when it comes
 
   // For poll(): -1: there is no descriptor now.
   [[nodiscard]] int descriptor() const { return socket_ ? socket_->number() : -1; }

@@ -30,6 +30,7 @@ struct Client::Impl {
   const ClientOptions options;
   std::mutex mutex;  // a call at a time
   Channel channel;
+  Kind begun{};  // without waiting
 
   explicit Impl(const ClientOptions& o)
       : options(o), channel(o, o.tls_ca.empty() ? nullptr : TlsContext::of_caller(o.tls_ca)) {}
@@ -50,11 +51,7 @@ struct Client::Impl {
     });
     channel.request(kind, std::move(request), Clock::now() + call.deadline, call.keeps_trying);
     while (true) {
-      if (auto outcome = channel.step(Clock::now())) {
-        if (outcome->error) throw Error(*outcome->error);
-        if (outcome->answer.failure) throw error_of(*outcome->answer.failure, options.address);
-        return std::move(outcome->answer.payload);
-      }
+      if (auto answer = step()) return std::move(*answer);
       const auto left = std::chrono::ceil<milliseconds>(channel.wake_by() - Clock::now()).count();
       std::array<pollfd, 2> watched{
           {{channel.descriptor(), channel.events(), 0}, {stopped ? stopped->number() : -1, POLLIN, 0}}};
@@ -64,6 +61,15 @@ struct Client::Impl {
         throw Error(ErrorCode::closed, "the call was given up");
       }
     }
+  }
+
+  // The answer to the request in flight, once.
+  [[nodiscard]] std::optional<Bytes> step() {
+    auto outcome = channel.step(Clock::now());
+    if (!outcome) return std::nullopt;
+    if (outcome->error) throw Error(*outcome->error);
+    if (outcome->answer.failure) throw error_of(*outcome->answer.failure, options.address);
+    return std::move(outcome->answer.payload);
   }
 
   template <class Value>
@@ -126,6 +132,31 @@ session::HeartbeatReply Client::heartbeat(std::uint64_t job_epoch, std::uint32_t
 
 void Client::leave(const Life& life, milliseconds deadline) {
   static_cast<void>(impl_->exchange(Kind::leave, write(life), {.deadline = deadline}));
+}
+
+void Client::begin_heartbeat(const Life& life, milliseconds deadline) {
+  impl_->channel.request(Kind::heartbeat, write(Beat{life}), Clock::now() + deadline);
+  impl_->begun = Kind::heartbeat;
+}
+
+void Client::begin_leave(const Life& life, milliseconds deadline) {
+  impl_->channel.request(Kind::leave, write(life), Clock::now() + deadline);
+  impl_->begun = Kind::leave;
+}
+
+pollfd Client::watched() const {
+  return {impl_->channel.descriptor(), impl_->channel.events(), 0};
+}
+
+Time Client::wake_by() const {
+  return Time(impl_->channel.wake_by().time_since_epoch());
+}
+
+std::optional<session::HeartbeatReply> Client::step() {
+  const auto answer = impl_->step();
+  if (!answer) return std::nullopt;
+  if (impl_->begun == Kind::leave) return session::HeartbeatReply{};
+  return impl_->accept(parse<session::HeartbeatReply>(view(*answer)));
 }
 
 telemetry::Report Client::report(milliseconds deadline) {

@@ -2,12 +2,16 @@
 // one at a time; no thread of its own. A connection that has ended is opened again by the next call.
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
+#include "base/time.h"
 #include "control/client_options.h"
 #include "control/messages.h"
 #include "netsum/error.h"
@@ -34,6 +38,15 @@ class Client {
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                                   std::chrono::milliseconds deadline);
   void leave(const Life& life, std::chrono::milliseconds deadline);
+
+  // The same two without waiting: step() when the descriptor has events, and at wake_by(), until there is a reply (to leave
+  // an empty one). One that is in flight is forgotten. step() throws Error as the call does.
+  void begin_heartbeat(const Life& life, std::chrono::milliseconds deadline);
+  void begin_leave(const Life& life, std::chrono::milliseconds deadline);
+  [[nodiscard]] pollfd watched() const;
+  [[nodiscard]] Time wake_by() const;
+  [[nodiscard]] std::optional<session::HeartbeatReply> step();
+
   [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
   // For operators.
   void end(const session::NamedJob& job, std::chrono::milliseconds deadline);

@@ -30,17 +30,29 @@ Patience patience_of(Waiting waiting, bool crowded) {
   return {crowded ? 0U : 2000U, 1000};
 }
 
+MemoryThread::Rest rest_of(Waiting waiting, bool crowded, std::uint32_t turn) {
+  const Patience patience = patience_of(waiting, crowded);
+  if (turn < patience.looks) return MemoryThread::Rest::look_again;
+  if (turn < patience.looks + patience.yields || waiting == Waiting::spin) return MemoryThread::Rest::yield;
+  return MemoryThread::Rest::sleep;
+}
+
 void publish(Signal& own, std::uint32_t changes) {
   own.changes.store(changes, std::memory_order_seq_cst);
 }
 
 }  // namespace
 
-// One thread, with a part of every long operation; lane 0 also has the short operations that must wait their turn.
-class SharedEngine::Lane {
+// A part of every long operation, on one thread; lane 0 also has the short operations that must wait their turn.
+class SharedEngine::Lane final : MemoryThread::Part {
  public:
   Lane(SharedEngine& engine, std::uint32_t number, const shared::MemberConfig& config)
-      : engine_(engine), number_(number), own_(engine.config_.own->lanes[number]), others_(config.world_size) {
+      : engine_(engine),
+        number_(number),
+        thread_(ProcessWide::get<MemoryThread>(
+            {ProcessWide::Kind::memory, engine.config_.threads.set, number, engine.config_.threads.pin})),
+        own_(engine.config_.own->lanes[number]),
+        others_(config.world_size) {
     std::vector<shared::PeerMemory> peers;
     for (const SharedSegment* const peer : engine.config_.peers) {
       peers.push_back({peer->headers[number].data(), peer->staged[number].bytes.data(), peer->results[number].bytes.data()});
@@ -50,34 +62,29 @@ class SharedEngine::Lane {
         config,
         shared::LaneMemory{own.headers[number].data(), own.staged[number].bytes.data(), own.results[number].bytes.data()},
         std::move(peers));
-    const SignalsBlocked blocked;
-    thread_ = std::thread([this] {
-      enter_thread("netsum-shared" + std::to_string(number_), engine_.config_.threads.pin ? static_cast<int>(number_) : -1);
-      loop();
-    });
+    thread_->add(*this);
   }
 
-  ~Lane() {
-    post([this] { stopping_ = true; });
-    thread_.join();
-  }
+  ~Lane() { thread_->remove(*this); }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
 
   void submit(std::shared_ptr<PendingOperation> operation) {
-    post([this, operation = std::move(operation)]() mutable { queue_.push_back(std::move(operation)); });
+    commands_.post([this, operation = std::move(operation)]() mutable { queue_.push_back(std::move(operation)); });
   }
   void submit_small(std::shared_ptr<PendingOperation> operation) {
-    post([this, operation = std::move(operation)]() mutable { small_.push_back(std::move(operation)); });
+    commands_.post([this, operation = std::move(operation)]() mutable { small_.push_back(std::move(operation)); });
   }
 
   void set_arena(std::uint32_t rank, std::uint32_t arena, std::span<const std::byte> memory) {
-    call([&] {
+    commands_.call([&] {
       if (member_) member_->set_arena(rank, arena, memory);
     });
   }
 
   // Drops every operation; on return this thread touches no caller's memory again.
   void abandon() {
-    call([this] {
+    commands_.call([this] {
       counted_before_ = count();
       member_.reset();
       queue_.clear();
@@ -87,7 +94,7 @@ class SharedEngine::Lane {
 
   std::optional<shared::MemberStall> stall() {
     std::optional<shared::MemberStall> stall;
-    call([&] {
+    commands_.call([&] {
       if (!member_) return;
       look();
       stall = member_->stall(others_);
@@ -96,7 +103,7 @@ class SharedEngine::Lane {
   }
 
   void add_totals(Totals& totals) {
-    call([&] {
+    commands_.call([&] {
       const Counted counted = count();
       totals.bytes_copied += counted.bytes_copied;
       totals.protocol.underflow += counted.underflow;
@@ -109,58 +116,50 @@ class SharedEngine::Lane {
     stream::Underflow underflow;
   };
 
-  void post(std::function<void()> command) {
-    {
-      const std::lock_guard lock(mutex_);
-      commands_.push_back(std::move(command));
-      commanded_.store(true, std::memory_order_release);
-    }
-    changed_.notify_one();
-    if (const auto* const word = sleeping_on_.load(std::memory_order_acquire)) wake_all(*word);
+  // ---- on the thread
+
+  bool serve() override {
+    if (commands_.waiting()) commands_.run_all();
+    if (!member_) return false;
+    if (!step()) return false;
+    turn_ = 0;
+    return true;
   }
 
-  void call(const std::function<void()>& command) {
-    std::promise<void> done;
-    auto finished = done.get_future();
-    post([&] {
-      command();
-      done.set_value();
-    });
-    finished.get();
+  MemoryThread::Rest rest() override {
+    using Rest = MemoryThread::Rest;
+    if (!member_) return Rest::nothing_to_wait_for;
+    const bool small_waits = !small_.empty() && !small_failed_;
+    waits_for_small_alone_ = member_->idle() || member_->failure();
+    if (waits_for_small_alone_ && !small_waits) return Rest::nothing_to_wait_for;
+    const Rest rest =
+        waits_for_small_alone_ ? engine_.rest_of_small(turn_) : rest_of(engine_.config_.waiting, engine_.crowded_, turn_);
+    if (!waits_for_small_alone_ && rest == Rest::yield && turn_ % 4096 == 4095) give_reasons();
+    ++turn_;
+    return rest;
   }
 
-  void run_commands() {
-    std::vector<std::function<void()>> commands;
-    {
-      const std::lock_guard lock(mutex_);
-      commands.swap(commands_);
-      commanded_.store(false, std::memory_order_release);
+  std::optional<Awaited> before_sleep() override {
+    if (waits_for_small_alone_) return engine_.before_sleep_of_small(longest_sleep);
+    // Read its futex word before its progress: a change in between ends the wait.
+    const auto stall = member_->stall(others_);
+    if (!stall || stall->missing.empty()) return std::nullopt;
+    const SharedSegment& peer = *engine_.config_.peers[stall->missing.front()];
+    const std::atomic<std::uint32_t>& word = peer.lanes[number_].signal.changes;
+    const std::uint32_t seen = word.load(std::memory_order_acquire);
+    own_.signal.sleeping.store(1, std::memory_order_seq_cst);
+    look();
+    const auto again = member_->stall(others_);
+    if (!again || !again->missing.contains(stall->missing.front()) || word.load(std::memory_order_seq_cst) != seen) {
+      return std::nullopt;
     }
-    for (const auto& command : commands) command();
+    return Awaited{&word, seen, small_.empty() ? longest_sleep : longest_sleep / 10};
   }
 
-  void loop() {
-    std::uint32_t turn = 0;
-    while (true) {
-      if (commanded_.load(std::memory_order_acquire)) run_commands();
-      if (stopping_) return;
-      if (!member_) {
-        wait_for_commands();
-        continue;
-      }
-      if (step()) {
-        turn = 0;
-        continue;
-      }
-      const bool small_waits = !small_.empty() && !small_failed_;
-      if ((member_->idle() || member_->failure()) && !small_waits) {
-        wait_for_commands();
-      } else if (member_->idle() || member_->failure()) {
-        engine_.wait_for_small(turn++, longest_sleep);
-      } else {
-        wait_for_others(turn++, small_waits);
-      }
-    }
+  void after_sleep() override {
+    if (waits_for_small_alone_) return engine_.after_sleep_of_small();
+    own_.signal.sleeping.store(0, std::memory_order_release);
+    give_reasons();
   }
 
   bool step() {
@@ -226,39 +225,6 @@ class SharedEngine::Lane {
     }
   }
 
-  void wait_for_commands() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !commands_.empty(); });
-  }
-
-  // The oldest operation waits for another rank.
-  void wait_for_others(std::uint32_t turn, bool briefly) {
-    const Patience patience = patience_of(engine_.config_.waiting, engine_.crowded_);
-    if (turn < patience.looks) return relax();
-    if (turn < patience.looks + patience.yields || engine_.config_.waiting == Waiting::spin) {
-      std::this_thread::yield();
-      if (turn % 4096 == 4095) give_reasons();
-      return;
-    }
-    // Read its futex word before its progress: a change in between ends the wait.
-    const auto stall = member_->stall(others_);
-    if (!stall || stall->missing.empty()) return;
-    const SharedSegment& peer = *engine_.config_.peers[stall->missing.front()];
-    const std::atomic<std::uint32_t>& word = peer.lanes[number_].signal.changes;
-    const std::uint32_t seen = word.load(std::memory_order_acquire);
-    own_.signal.sleeping.store(1, std::memory_order_seq_cst);
-    sleeping_on_.store(&word, std::memory_order_release);
-    look();
-    const auto again = member_->stall(others_);
-    if (again && again->missing.contains(stall->missing.front()) && !commanded_.load(std::memory_order_acquire) &&
-        word.load(std::memory_order_seq_cst) == seen) {
-      wait_on(word, seen, briefly ? longest_sleep / 10 : longest_sleep);
-    }
-    sleeping_on_.store(nullptr, std::memory_order_release);
-    own_.signal.sleeping.store(0, std::memory_order_release);
-    give_reasons();
-  }
-
   void give_reasons() {
     look();
     if (const auto stall = member_->stall(others_)) {
@@ -272,7 +238,11 @@ class SharedEngine::Lane {
 
   SharedEngine& engine_;
   const std::uint32_t number_;
+  const std::shared_ptr<MemoryThread> thread_;
+  Commands commands_{[this] { thread_->notify(); }};
   LaneState& own_;
+  std::uint32_t turn_ = 0;  // since anything moved
+  bool waits_for_small_alone_ = false;
   std::uint32_t changes_ = 0;
   shared::Progress shown_;
   std::vector<shared::Progress> others_;
@@ -280,14 +250,6 @@ class SharedEngine::Lane {
   std::deque<std::shared_ptr<PendingOperation>> queue_, small_;
   bool small_posted_ = false, small_failed_ = false;
   Counted counted_before_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::function<void()>> commands_;
-  std::atomic<bool> commanded_{false};
-  std::atomic<const std::atomic<std::uint32_t>*> sleeping_on_{nullptr};
-  bool stopping_ = false;
-  std::thread thread_;
 };
 
 namespace {
@@ -419,22 +381,37 @@ RankSet SharedEngine::small_missing() const {
   return missing;
 }
 
-void SharedEngine::wait_for_small(std::uint32_t turn, Duration longest) {
-  const Patience patience = patience_of(config_.waiting, config_.world_size > 2 || crowded_);
-  if (turn < patience.looks) return relax();
-  if (turn < patience.looks + patience.yields || config_.waiting == Waiting::spin) {
-    std::this_thread::yield();
-    return;
-  }
+MemoryThread::Rest SharedEngine::rest_of_small(std::uint32_t turn) const {
+  return rest_of(config_.waiting, config_.world_size > 2 || crowded_, turn);
+}
+
+std::optional<Awaited> SharedEngine::before_sleep_of_small(Duration longest) {
   const RankSet missing = small_missing();
-  if (missing.empty()) return;
+  if (missing.empty()) return std::nullopt;
   const SmallState& peer = config_.peers[missing.front()]->small;
   const std::uint32_t seen = peer.changes.load(std::memory_order_acquire);
   config_.own->small.sleeping.store(1, std::memory_order_seq_cst);
-  if (small_missing().contains(missing.front()) && peer.changes.load(std::memory_order_seq_cst) == seen) {
-    wait_on(peer.changes, seen, longest);
-  }
+  if (!small_missing().contains(missing.front()) || peer.changes.load(std::memory_order_seq_cst) != seen)
+    return std::nullopt;
+  return Awaited{&peer.changes, seen, longest};
+}
+
+void SharedEngine::after_sleep_of_small() {
   config_.own->small.sleeping.store(0, std::memory_order_release);
+}
+
+void SharedEngine::wait_for_small(std::uint32_t turn, Duration longest) {
+  switch (rest_of_small(turn)) {
+    case MemoryThread::Rest::look_again:
+      return relax();
+    case MemoryThread::Rest::yield:
+      return std::this_thread::yield();
+    case MemoryThread::Rest::sleep:
+    case MemoryThread::Rest::nothing_to_wait_for:
+      break;
+  }
+  if (const auto awaited = before_sleep_of_small(longest)) wait_on(*awaited->word, awaited->seen, awaited->longest);
+  after_sleep_of_small();
 }
 
 bool SharedEngine::run(const std::shared_ptr<PendingOperation>& pending) {

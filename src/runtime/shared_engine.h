@@ -1,5 +1,5 @@
-// Operations of ranks on one host, in shared memory: each lane of protocol/shared has a thread; short tensors run on the
-// caller's.
+// Operations of ranks on one host, in shared memory: each lane of protocol/shared is on a thread of its own, which the
+// process's communicators share; short tensors run on the caller's.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 #include "protocol/shared/small_member.h"
 #include "runtime/arenas.h"
 #include "runtime/engine.h"
+#include "runtime/memory_thread.h"
 #include "runtime/shared_segment.h"
 #include "runtime/thread.h"
 
@@ -75,6 +76,9 @@ class SharedEngine final : public Engine {
   void look_for_reasons(std::uint32_t lane, std::uint64_t operation, const RankSet& missing);
   void report(std::uint32_t lane, const shared::MemberFailure& failure);
   void wait_for_small(std::uint32_t turn, Duration longest);
+  [[nodiscard]] MemoryThread::Rest rest_of_small(std::uint32_t turn) const;
+  [[nodiscard]] std::optional<Awaited> before_sleep_of_small(Duration longest);
+  void after_sleep_of_small();
 
   const SharedEngineConfig config_;
   const OnFailure on_failure_;

@@ -75,18 +75,20 @@ class Wakeup {
   int fd_;
 };
 
-// Closures for the thread that owns a loop: share nothing, send a message.
-class Mailbox {
+// Closures for whoever serves an object: share nothing, send a message.
+class Commands {
  public:
+  // `notify` tells that there are some, on the poster's thread, without waiting.
+  explicit Commands(std::function<void()> notify) : notify_(std::move(notify)) {}
+
   void post(std::function<void()> command) {
     const std::lock_guard lock(mutex_);
     commands_.push_back(std::move(command));
-    // Both under the lock, so that the descriptor is readable exactly while commands wait: a loop may rely on either.
     waiting_.store(true, std::memory_order_release);
-    wakeup_.notify();
+    notify_();
   }
 
-  // Runs `command` on the owner's thread and waits for it. Rethrows its exceptions here; the owner's loop goes on.
+  // Runs `command` where the object is served and waits for it. Rethrows its exceptions here; who serves goes on.
   void call(const std::function<void()>& command) {
     check_may_wait("a command on another thread");
     std::packaged_task<void()> task(command);
@@ -95,10 +97,11 @@ class Mailbox {
     finished.get();
   }
 
-  void run_all() {
+  // `first` is done under the lock of post().
+  void run_all(const std::function<void()>& first = {}) {
     {
       const std::lock_guard lock(mutex_);
-      wakeup_.drain();
+      if (first) first();
       running_.swap(commands_);
       waiting_.store(false, std::memory_order_relaxed);
     }
@@ -106,19 +109,43 @@ class Mailbox {
     running_.clear();
   }
 
-  [[nodiscard]] bool waiting() const { return waiting_.load(std::memory_order_acquire); }  // for a loop that does not poll
+  [[nodiscard]] bool waiting() const { return waiting_.load(std::memory_order_acquire); }
+
+  // Another one serves from now on, and is told at once of what waits.
+  void hand_over(std::function<void()> notify) {
+    const std::lock_guard lock(mutex_);
+    notify_ = std::move(notify);
+    if (!commands_.empty()) notify_();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void()> notify_;
+  std::atomic<bool> waiting_ = false;
+  std::vector<std::function<void()>> commands_, running_;
+};
+
+// Commands for a loop that polls.
+class Mailbox {
+ public:
+  void post(std::function<void()> command) { commands_.post(std::move(command)); }
+  void call(const std::function<void()>& command) { commands_.call(command); }
+  // The descriptor is readable exactly while commands wait: a loop may rely on either.
+  void run_all() {
+    commands_.run_all([this] { wakeup_.drain(); });
+  }
+  [[nodiscard]] bool waiting() const { return commands_.waiting(); }  // for a loop that does not poll
   [[nodiscard]] int descriptor() const { return wakeup_.descriptor(); }
 
  private:
   Wakeup wakeup_;
-  std::atomic<bool> waiting_ = false;
-  std::mutex mutex_;
-  std::vector<std::function<void()>> commands_, running_;
+  Commands commands_{[this] { wakeup_.notify(); }};
 };
 
 struct ThreadOptions {
   bool pin = false;       // thread i to the i-th allowed CPU
   bool busy_poll = true;  // polls for a moment before sleeping (busy_poll.h)
+  std::uint32_t set = 0;  // of ranks: which of the process's threads (process_wide.h)
 };
 
 // The index-th of the CPUs that this process may use, counted again from the first if there are not so many; -1: unknown.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/lateness.h"
+#include "runtime/progress_thread.h"
 #include "runtime/thread.h"
 
 namespace netsum::runtime {
@@ -19,36 +20,33 @@ constexpr auto drain_poll = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// Serves some of the lanes. Only this thread touches their state.
-class WorkerEngine::IoThread {
+// The lanes that one thread serves, or a caller in its place. Only whoever has the turn touches their state.
+class WorkerEngine::Share final : ProgressThread::Part {
  public:
-  IoThread(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index,
-           const ThreadOptions& options, bool woken)
-      : engine_(engine), busy_poll_(options.busy_poll, woken) {
+  Share(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index, bool woken)
+      : engine_(engine),
+        thread_(ProcessWide::get<ProgressThread>(
+            {ProcessWide::Kind::packets, engine.thread_options_.set, index, engine.thread_options_.pin})),
+        busy_poll_(engine.thread_options_.busy_poll, woken) {
     for (auto& [number, setup] : lanes) {
       lanes_.push_back({number, std::move(setup.transport), std::move(setup.worker), {}, false});
     }
-    const SignalsBlocked blocked;
-    thread_ = std::thread([this, index, pin = options.pin] {
-      enter_thread("netsum-worker" + std::to_string(index), pin ? static_cast<int>(index) : -1);
-      loop();
-    });
+    thread_->add(*this);
   }
 
-  ~IoThread() {
-    mailbox_.post([this] { stopping_ = true; });
-    thread_.join();
-  }
+  ~Share() { thread_->remove(*this); }
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
 
   void submit(std::shared_ptr<PendingOperation> operation) {
-    mailbox_.post([this, operation = std::move(operation)] {
+    commands_.post([this, operation = std::move(operation)] {
       for (Lane& lane : lanes_) lane.queue.push_back(operation);
     });
   }
 
-  // Drops every operation; on return this thread touches no caller's memory again.
+  // Drops every operation; on return nobody touches a caller's memory again.
   void abandon() {
-    mailbox_.call([this] {
+    commands_.call([this] {
       for (Lane& lane : lanes_) {
         lane.worker.reset();
         lane.queue.clear();
@@ -58,7 +56,7 @@ class WorkerEngine::IoThread {
 
   std::optional<LaneStall> oldest_stall() {
     std::optional<LaneStall> oldest;
-    mailbox_.call([&] {
+    commands_.call([&] {
       for (const Lane& lane : lanes_) {
         if (!lane.worker) continue;
         const auto stall = lane.worker->oldest_stall();
@@ -73,13 +71,13 @@ class WorkerEngine::IoThread {
 
   bool drained() {
     bool all = true;
-    mailbox_.call([&] {
+    commands_.call([&] {
       for (const Lane& lane : lanes_) all &= !lane.worker || lane.worker->drained();
     });
     return all;
   }
 
-  // A caller's turn: between borrow() and give_back() the caller's thread serves the lanes and the mailbox. No operation is
+  // A caller's turn: between borrow() and give_back() the caller's thread serves the lanes and the commands. No operation is
   // pending when it begins.
   void borrow() { turn_.lock(); }
   void begin(const std::shared_ptr<PendingOperation>& operation) {
@@ -87,13 +85,15 @@ class WorkerEngine::IoThread {
   }
   // Does not poll lanes on which the operation has nothing (left).
   bool serve_for_caller() {
-    if (mailbox_.waiting()) mailbox_.run_all();
+    if (commands_.waiting()) commands_.run_all();
     bool any = false;
     for (Lane& lane : lanes_) any |= lane.busy() && serve(lane);
     return any;
   }
+  void wake_by(const Wakeup& wakeup) {
+    commands_.hand_over([&wakeup] { wakeup.notify(); });
+  }
   void add_descriptors_for_caller(std::vector<pollfd>& descriptors) const {
-    descriptors.push_back({mailbox_.descriptor(), POLLIN, 0});
     for (const Lane& lane : lanes_) {
       if (lane.busy()) descriptors.push_back({lane.transport->descriptor(), POLLIN, 0});
     }
@@ -108,13 +108,15 @@ class WorkerEngine::IoThread {
   void give_back() {
     lent_ = true;
     turn_.unlock();
+    commands_.hand_over([this] { thread_->notify(); });
   }
   void wake() {
-    mailbox_.post([] {});
+    commands_.post([] {});
   }
+  [[nodiscard]] ProgressThread& thread() { return *thread_; }
 
   void add_totals(Totals& totals) {
-    mailbox_.call([&] {
+    commands_.call([&] {
       for (const Lane& lane : lanes_) {
         const transport::Counters t = lane.transport->counters();
         totals.transport.packets_sent += t.packets_sent;
@@ -145,37 +147,32 @@ class WorkerEngine::IoThread {
     [[nodiscard]] bool busy() const { return !queue.empty() || (worker && worker->next_timeout() != never); }
   };
 
-  void loop() {
-    std::vector<pollfd> mailbox_alone, all;
-    all.reserve(1 + lanes_.size());
-    mailbox_alone.push_back({mailbox_.descriptor(), POLLIN, 0});
-    all.push_back(mailbox_alone.front());
-    for (const Lane& lane : lanes_) all.push_back({lane.transport->descriptor(), POLLIN, 0});
-    std::unique_lock turn(turn_);
-    while (!stopping_) {
-      const Time next = lent_ ? never : next_timeout();
-      if (next != never && !mailbox_.waiting() && busy_poll_.look_again(now())) {
-        if (busy_poll_.yields()) sched_yield();
-      } else if (!mailbox_.waiting()) {
-        std::vector<pollfd>& descriptors = lent_ ? mailbox_alone : all;
-        const Time until = lent_ ? next : busy_poll_.until(next, now());
-        turn.unlock();  // from here a caller may change what is above
-        wait_for(descriptors, until);
-        turn.lock();
-      }
-      if (mailbox_.waiting()) {
-        lent_ = false;
-        mailbox_.run_all();
-      }
-      if (!lent_ && serve()) busy_poll_.found();
+  void serve() override {
+    const std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn) return;
+    if (commands_.waiting()) {
+      lent_ = false;
+      commands_.run_all();
     }
-  }
-
-  // Whether any packet came.
-  bool serve() {
+    if (lent_) return;
     bool any = false;
     for (Lane& lane : lanes_) any |= serve(lane);
-    return any;
+    if (any) busy_poll_.found();
+  }
+
+  void prepare(ProgressThread::Wait& wait) override {
+    const std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn || lent_) return;
+    const Time next = next_timeout();
+    if (commands_.waiting()) {
+      wait.again = true;
+    } else if (next != never && busy_poll_.look_again(now())) {
+      wait.again = true;
+      wait.yields |= busy_poll_.yields();
+    } else {
+      for (const Lane& lane : lanes_) wait.descriptors.push_back({lane.transport->descriptor(), POLLIN, 0});
+      wait.until = std::min(wait.until, busy_poll_.until(next, now()));
+    }
   }
 
   bool serve(Lane& lane) {
@@ -231,16 +228,14 @@ class WorkerEngine::IoThread {
   }
 
   WorkerEngine& engine_;
-  Mailbox mailbox_;
-  // Held by the thread that serves the lanes: this one except while it sleeps, or a caller in run().
-  std::mutex turn_;
+  const std::shared_ptr<ProgressThread> thread_;
+  Commands commands_{[this] { thread_->notify(); }};
+  std::mutex turn_;  // held by whoever serves the lanes: the thread, for a moment, or a caller in run()
   std::vector<Lane> lanes_;
   BusyPoll busy_poll_;
   Lateness lateness_;
   Duration busy_{};    // Engine::Totals::busy_nanoseconds
-  bool lent_ = false;  // a caller has served the lanes and left no work: sleep until a message in the mailbox
-  bool stopping_ = false;
-  std::thread thread_;
+  bool lent_ = false;  // a caller has served the lanes and left no work: the thread need not, until a command comes
 };
 
 WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
@@ -258,13 +253,12 @@ void WorkerEngine::start(std::vector<LaneSetup> lanes) {
   lendable_ =
       std::none_of(lanes.begin(), lanes.end(), [](const LaneSetup& lane) { return lane.worker->answers_when_idle(); });
   const auto count = std::min<std::size_t>(std::max(1U, threads_wanted_), lanes.size());
-  std::vector<std::vector<std::pair<std::uint32_t, LaneSetup>>> shares(count);
+  std::vector<std::vector<std::pair<std::uint32_t, LaneSetup>>> divided(count);
   for (std::size_t i = 0; i < lanes.size(); ++i) {
-    shares[i % count].emplace_back(static_cast<std::uint32_t>(i), std::move(lanes[i]));
+    divided[i % count].emplace_back(static_cast<std::uint32_t>(i), std::move(lanes[i]));
   }
   for (std::size_t i = 0; i < count; ++i) {
-    threads_.push_back(
-        std::make_unique<IoThread>(*this, std::move(shares[i]), static_cast<std::uint32_t>(i), thread_options_, woken));
+    shares_.push_back(std::make_unique<Share>(*this, std::move(divided[i]), static_cast<std::uint32_t>(i), woken));
   }
 }
 
@@ -273,7 +267,7 @@ WorkerEngine::~WorkerEngine() {
 }
 
 void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
-  const std::lock_guard threads_lock(threads_mutex_);
+  const std::lock_guard shares_lock(shares_mutex_);
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw *failure_;
@@ -282,29 +276,55 @@ void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
   }
   if (suspended_) return;
   operation->lanes_remaining = lanes_;
-  for (const auto& thread : threads_) thread->submit(operation);
+  for (const auto& share : shares_) share->submit(operation);
 }
 
-// All lanes, while a caller serves them. Without a log, the set of threads does not change.
+// All lanes, while a caller serves them. Without a log, the set of shares does not change.
 class WorkerEngine::Borrowed {
  public:
-  explicit Borrowed(const std::vector<std::unique_ptr<IoThread>>& threads) : threads_(threads) {
-    for (const auto& thread : threads_) thread->borrow();
-  }
+  explicit Borrowed(const WorkerEngine& engine) : shares_(engine.shares_) { take(); }
   ~Borrowed() {
-    for (const auto& thread : threads_) thread->give_back();
+    give_back();
+    if (wakeup_) shares_.front()->thread().take_back(std::move(wakeup_));
   }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
 
+  // What the caller does meanwhile may wait for others (a lock, another rank), and they for the lanes.
+  void without(const std::function<void()>& meanwhile) {
+    give_back();
+    meanwhile();
+    take();
+  }
+
+  // The caller is about to sleep: this is readable once commands wait. woken() when it was.
+  [[nodiscard]] int wakes() {
+    if (!wakeup_) wakeup_ = shares_.front()->thread().lend_wakeup();
+    if (!std::exchange(told_, true)) {
+      for (const auto& share : shares_) share->wake_by(*wakeup_);
+    }
+    return wakeup_->descriptor();
+  }
+  void woken() { wakeup_->drain(); }
+
  private:
-  const std::vector<std::unique_ptr<IoThread>>& threads_;
+  void take() {
+    for (const auto& share : shares_) share->borrow();
+  }
+  void give_back() {
+    for (const auto& share : shares_) share->give_back();
+    told_ = false;
+  }
+
+  const std::vector<std::unique_ptr<Share>>& shares_;
+  std::unique_ptr<Wakeup> wakeup_;  // once the caller has slept
+  bool told_ = false;               // commands go to `wakeup_`
 };
 
 bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
   std::optional<Borrowed> borrowed;
   {
-    const std::lock_guard threads_lock(threads_mutex_);
+    const std::lock_guard shares_lock(shares_mutex_);
     {
       const std::lock_guard lock(mutex_);
       if (failure_) throw *failure_;
@@ -312,27 +332,31 @@ bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
       under_way_.emplace(operation->operation.number, operation);
     }
     operation->lanes_remaining = lanes_;
-    borrowed.emplace(threads_);
+    borrowed.emplace(*this);
   }
   const DefaultFloatingPoint environment;
-  for (const auto& thread : threads_) thread->begin(operation);
+  for (const auto& share : shares_) share->begin(operation);
   while (true) {
     bool found = false;
-    for (const auto& thread : threads_) found |= thread->serve_for_caller();
+    for (const auto& share : shares_) found |= share->serve_for_caller();
     if (operation->done()) break;
-    if (!found && operation->meanwhile) operation->meanwhile();
+    if (!found && operation->meanwhile) {
+      borrowed->without(operation->meanwhile);
+      if (operation->done()) break;
+    }
     if (found) {
       caller_poll_.found();
     } else if (caller_poll_.look_again(now())) {
       if (caller_poll_.yields()) sched_yield();
     } else {
-      caller_descriptors_.clear();
+      caller_descriptors_.assign(1, {borrowed->wakes(), POLLIN, 0});
       Time next = operation->meanwhile ? now() + meanwhile_every : never;
-      for (const auto& thread : threads_) {
-        thread->add_descriptors_for_caller(caller_descriptors_);
-        next = std::min(next, thread->next_timeout());
+      for (const auto& share : shares_) {
+        share->add_descriptors_for_caller(caller_descriptors_);
+        next = std::min(next, share->next_timeout());
       }
       wait_for(caller_descriptors_, caller_poll_.until(next, now()));
+      if (caller_descriptors_.front().revents != 0) borrowed->woken();
     }
   }
   return true;
@@ -341,8 +365,8 @@ bool WorkerEngine::run(const std::shared_ptr<PendingOperation>& operation) {
 void WorkerEngine::drain(const std::function<bool()>& enough) {
   while (true) {
     {
-      const std::lock_guard lock(threads_mutex_);
-      if (std::all_of(threads_.begin(), threads_.end(), [](const auto& thread) { return thread->drained(); })) return;
+      const std::lock_guard lock(shares_mutex_);
+      if (std::all_of(shares_.begin(), shares_.end(), [](const auto& share) { return share->drained(); })) return;
     }
     if (enough()) return;
     std::this_thread::sleep_for(drain_poll);
@@ -350,14 +374,14 @@ void WorkerEngine::drain(const std::function<bool()>& enough) {
 }
 
 void WorkerEngine::suspend() {
-  const std::lock_guard lock(threads_mutex_);
+  const std::lock_guard lock(shares_mutex_);
   suspended_ = true;
-  for (const auto& thread : threads_) {
-    thread->add_totals(past_);
-    thread->abandon();
+  for (const auto& share : shares_) {
+    share->add_totals(past_);
+    share->abandon();
   }
   past_.protocol.window = 0;
-  threads_.clear();
+  shares_.clear();
 }
 
 stream::Progress WorkerEngine::progress() const {
@@ -366,7 +390,7 @@ stream::Progress WorkerEngine::progress() const {
 }
 
 void WorkerEngine::resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption) {
-  const std::lock_guard threads_lock(threads_mutex_);
+  const std::lock_guard shares_lock(shares_mutex_);
   std::vector<std::shared_ptr<PendingOperation>> operations;
   {
     const std::lock_guard lock(mutex_);
@@ -385,7 +409,7 @@ void WorkerEngine::resume(std::vector<LaneSetup> lanes, const stream::Resumption
   suspended_ = false;
   start(std::move(lanes));
   for (const auto& operation : operations) {
-    for (const auto& thread : threads_) thread->submit(operation);
+    for (const auto& share : shares_) share->submit(operation);
   }
 }
 
@@ -409,8 +433,8 @@ void WorkerEngine::fail(const Error& error) {
     if (!failure_) failure_ = std::make_shared<const Error>(error);
   }
   {
-    const std::lock_guard lock(threads_mutex_);
-    for (const auto& thread : threads_) thread->abandon();
+    const std::lock_guard lock(shares_mutex_);
+    for (const auto& share : shares_) share->abandon();
   }
   std::map<std::uint64_t, std::shared_ptr<PendingOperation>> ended;
   std::shared_ptr<const Error> failure;
@@ -421,8 +445,8 @@ void WorkerEngine::fail(const Error& error) {
   }
   for (const auto& [number, operation] : ended) operation->end(failure);
   // A caller in run() may sleep.
-  const std::lock_guard lock(threads_mutex_);
-  for (const auto& thread : threads_) thread->wake();
+  const std::lock_guard lock(shares_mutex_);
+  for (const auto& share : shares_) share->wake();
 }
 
 std::shared_ptr<const Error> WorkerEngine::failure() const {
@@ -444,10 +468,10 @@ std::shared_ptr<PendingOperation> WorkerEngine::find(std::uint64_t number) const
 }
 
 std::optional<LaneStall> WorkerEngine::oldest_stall() {
-  const std::lock_guard lock(threads_mutex_);
+  const std::lock_guard lock(shares_mutex_);
   std::optional<LaneStall> oldest;
-  for (const auto& thread : threads_) {
-    const auto stall = thread->oldest_stall();
+  for (const auto& share : shares_) {
+    const auto stall = share->oldest_stall();
     if (stall && (!oldest || std::tie(stall->stall.operation, stall->stall.chunk) <
                                  std::tie(oldest->stall.operation, oldest->stall.chunk))) {
       oldest = stall;
@@ -462,9 +486,9 @@ std::uint64_t WorkerEngine::operations_completed() const {
 }
 
 WorkerEngine::Totals WorkerEngine::totals() {
-  const std::lock_guard lock(threads_mutex_);
+  const std::lock_guard lock(shares_mutex_);
   Totals totals = past_;
-  for (const auto& thread : threads_) thread->add_totals(totals);
+  for (const auto& share : shares_) share->add_totals(totals);
   return totals;
 }
 

@@ -1,4 +1,5 @@
-// The I/O threads of one communicator: lanes of the worker protocol, operations in, completions out.
+// One communicator's lanes of the worker protocol, on threads that the process's communicators share: operations in,
+// completions out.
 #pragma once
 
 #include <poll.h>
@@ -60,7 +61,7 @@ class WorkerEngine final : public Engine {
   [[nodiscard]] Totals totals() override;
 
  private:
-  class IoThread;
+  class Share;
   class Borrowed;
 
   void start(std::vector<LaneSetup> lanes);
@@ -70,18 +71,18 @@ class WorkerEngine final : public Engine {
   const ThreadOptions thread_options_;
   std::function<void(std::uint32_t, const protocol::LaneFailure&)> on_failure_;
 
-  mutable std::mutex mutex_;  // guards the members up to the empty line; I/O threads take it
+  mutable std::mutex mutex_;  // guards the members up to the empty line; the lanes' threads take it
   std::map<std::uint64_t, std::shared_ptr<PendingOperation>> under_way_;
   std::optional<stream::OperationLog> log_;
   std::shared_ptr<const Error> failure_;
   std::uint64_t completed_ = 0;
 
-  std::mutex threads_mutex_;  // guards the members below; taken before mutex_, never by an I/O thread
+  std::mutex shares_mutex_;  // guards the members below; taken before mutex_, never by an I/O thread
   bool suspended_ = false;
   bool lendable_ = false;  // a caller may serve the lanes: they are idle between operations
   std::uint32_t lanes_ = 0;
   Totals past_;  // of lanes that have ended
-  std::vector<std::unique_ptr<IoThread>> threads_;
+  std::vector<std::unique_ptr<Share>> shares_;
 
   BusyPoll caller_poll_{thread_options_.busy_poll};  // of run()
   std::vector<pollfd> caller_descriptors_;

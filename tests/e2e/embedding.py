@@ -55,6 +55,11 @@ class Embedding(unittest.TestCase):
     def test_an_exception_while_work_is_under_way(self):
         self.program("throw")
 
+    def test_communicators_share_threads(self):
+        for how in ("many", "many-shared"):
+            with self.subTest(how):
+                self.program(how)
+
     def test_a_part_is_unloaded(self):
         self.program("unload")
 

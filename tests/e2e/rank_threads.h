@@ -36,6 +36,7 @@ inline Options rank_options(std::vector<std::string> aggregators, std::uint32_t 
   options.aggregators = std::move(aggregators);
   options.job = "test";
   options.rank = rank;
+  options.thread_set = rank;  // ranks are threads here for processes
   options.world_size = world_size;
   options.connect_deadline = patience;
   options.operation_deadline = patience;

@@ -53,7 +53,7 @@ class Job {
       std::optional<stream::OperationLog> log;
       if (recovers) static_cast<void>(log.emplace(0).resume({}));
       engines.push_back(std::make_unique<WorkerEngine>(
-          std::move(setups[rank]), threads, ThreadOptions{},
+          std::move(setups[rank]), threads, ThreadOptions{.set = rank},
           [this](std::uint32_t, const WorkerFailure& failure) { std::call_once(told, [&] { failed.set_value(failure); }); },
           std::move(log)));
     }
