@@ -48,7 +48,7 @@ class BumpCommand final : public Command {
         "  packets=170 window=2    the most packets of a message, and messages of a host that are in flight\n"
         "  mtu=1024                path MTU of the connections: the most payload of a packet\n"
         "  dtype=float32           or int32, float16, bfloat16, where headers do not say\n"
-        "  layout=netsum           of the headers: netsum, nrtv, or fields as docs/operations.md has them\n"
+        "  layout=netsum           of the headers: netsum, nrtv, or fields as docs/operate-bump.md has them\n"
         "  racks=N:N:...           with --racks: hosts of the ring in each rack, in the ring's order\n"
         "  order=ring              when sums leave: after all before them, or on arrival\n"
         "Runs until SIGTERM or SIGINT. The first line on stdout is `listening HOST:PORT`, with the real port, or `ready`\n"

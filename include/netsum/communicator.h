@@ -65,7 +65,7 @@ struct NetReduce {
   std::string switch_address{};
   std::uint32_t message_packets = 0;  // packets per message; 0: a quarter of the window, at most 64 KiB
   // The RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are then bumps in the wire
-  // (docs/operations.md). Empty: netsum's own endpoint, over UDP.
+  // (docs/operate-bump.md). Empty: netsum's own endpoint, over UDP.
   std::string verbs{};
   VerbsSettings verbs_settings{};
   std::optional<std::uint32_t> first_psn{};  // tests: for this rank's connections; empty: random
@@ -103,8 +103,8 @@ struct Options {
   std::chrono::milliseconds heartbeat_timeout{default_heartbeat_timeout_ms};  // an aggregator silent for this long is dead
   std::chrono::milliseconds operation_deadline{300'000};                      // for operations without their own deadline
   // How long the ranks wait for a rank that died or left to be started again, and for aggregators that died; then they go on
-  // with the interrupted operation (docs/operations.md). 0: a death ends the job. Either all ranks give 0 or none does.
-  // Costs a copy of each tensor before and after its operation.
+  // with the interrupted operation (docs/operate-failures.md). 0: a death ends the job. Either all ranks give 0 or none
+  // does. Costs a copy of each tensor before and after its operation.
   std::chrono::milliseconds recovery{0};
   std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results kept for ranks that start again
   // The number of this rank's first call, if it is started again with its own state, e.g. from a checkpoint. Empty: it goes

@@ -58,7 +58,7 @@ std::string check_members(const ChipProfile& profile, const Placement& placement
   return std::to_string(*most) + " ranks and switches are next to " +
          (a_switch == root ? "the aggregator" : "switch " + placement.switches[a_switch]) +
          ", a chip with a bit for each of " + std::to_string(profile.max_members) +
-         ": put each rack's ranks at a chip of its own below it (bench --spine, NETSUM_SPINE; docs/operations.md)";
+         ": put each rack's ranks at a chip of its own below it (bench --spine, NETSUM_SPINE; docs/placing-aggregators.md)";
 }
 
 }  // namespace

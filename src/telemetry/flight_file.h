@@ -16,7 +16,7 @@ struct FlightFileOrigin {
   Time now{};                                       // as `written`
 };
 
-// docs/operations.md describes it.
+// docs/operate-failures.md describes it.
 [[nodiscard]] std::string to_json(const FlightRecord& record, const FlightFileOrigin& origin);
 
 // What happened, whom the job waited for, and what to do: text for people. `json`: of to_json(), from anywhere. Throws

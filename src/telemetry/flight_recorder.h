@@ -24,7 +24,7 @@ namespace netsum::telemetry {
 
 struct FlightEvent {
   Time at{};
-  std::string kind;  // "joined", "left", "stalled", ...: docs/operations.md has the list
+  std::string kind;  // "joined", "left", "stalled", ...: docs/operate-failures.md has the list
   std::optional<std::uint32_t> rank;
   std::string what;  // may be empty
 };

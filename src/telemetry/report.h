@@ -41,7 +41,7 @@ struct Report {
   bool draining = false;          // it admits no new jobs
 };
 
-// docs/operations.md describes it. On one line if `compact`.
+// docs/operate-watch.md describes it. On one line if `compact`.
 [[nodiscard]] std::string to_json(const Report& report, bool compact = false);
 [[nodiscard]] Report from_json(const std::string& text);  // throws Error: internal, if the text is no report
 [[nodiscard]] std::string to_table(const Report& report);

@@ -1,6 +1,6 @@
 // The bump in the wire (NetReduce §3.1, Fig. 3): Ethernet ports with hosts behind them, a learning bridge between the ports,
 // and an accelerator that takes the gradients out of the bridged traffic. Hosts keep their transport and are unaware of it;
-// frames other than gradients are forwarded unchanged. docs/operations.md tells operators how to run one.
+// frames other than gradients are forwarded unchanged. docs/operate-bump.md tells operators how to run one.
 //
 // Frames have the ports' format (transport/port.h): behind a VirtioNetHeader, without FCS.
 //
