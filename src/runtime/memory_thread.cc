@@ -73,17 +73,21 @@ void MemoryThread::sleep(std::uint32_t told) {
       changed = true;
     }
   }
-  asleep_on_.store(waits_on_any_ ? &told_ : awaited_.back().word, std::memory_order_seq_cst);
+  asleep_on_.store(waits_for_all() ? &told_ : awaited_.back().word, std::memory_order_seq_cst);
   if (!changed && told_.load(std::memory_order_seq_cst) == told) wait();
   asleep_on_.store(nullptr, std::memory_order_release);
   for (Part* const part : sleepers_) part->after_sleep();
 }
 
+// A wait for one word is cheaper, and enough for the usual one communicator at work: notify() wakes from there too.
+bool MemoryThread::waits_for_all() const {
+  return waits_on_any_ && awaited_.size() > 2;
+}
+
 void MemoryThread::wait() const {
   Duration patience = longest_idle;
   for (const Awaited& awaited : awaited_) patience = std::min(patience, awaited.longest);
-  if (waits_on_any_) return wait_on_any(awaited_, patience);
-  // On one of them alone, and briefly if there are others besides notify().
+  if (waits_for_all()) return wait_on_any(awaited_, patience);
   wait_on(*awaited_.back().word, awaited_.back().seen, awaited_.size() <= 2 ? patience : std::min(patience, between_looks));
 }
 

@@ -44,6 +44,7 @@ class MemoryThread final : public ProcessWide {
   void loop();
   void sleep(std::uint32_t told);
   void wait() const;  // on `awaited_`
+  [[nodiscard]] bool waits_for_all() const;
 
   const bool waits_on_any_ = can_wait_on_any();
   Commands commands_{[this] { notify(); }};
