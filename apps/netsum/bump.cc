@@ -3,6 +3,7 @@
 
 #include "admittance.h"
 #include "base/numbers.h"
+#include "control/certificate.h"
 #include "daemon.h"
 
 namespace netsum::app {
@@ -61,7 +62,7 @@ class BumpCommand final : public Command {
 
   int run() override {
     options_.token = admittance_.resolve(options_.listen);
-    check_tls_pair(options_.tls_cert, options_.tls_key);
+    control::check_tls_pair(options_.tls_cert, options_.tls_key);
     if (!options_.racks) {
       for (const auto* name : {"switch-parent", "daemon-token-file", "tls-ca"}) {
         if (const std::string& origin = settings().origin(name); !origin.empty())

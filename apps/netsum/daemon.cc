@@ -132,10 +132,6 @@ void log_line(const std::string& line) {
   spdlog::info("{}", line);
 }
 
-void check_tls_pair(const std::string& certificate, const std::string& key) {
-  if (certificate.empty() != key.empty()) throw UsageError("--tls-cert and --tls-key go together");
-}
-
 std::map<std::string, std::string> parse_switch_parents(const std::string& text) {
   std::map<std::string, std::string> parents;
   for (const std::string& pair : split_list(text)) {

@@ -46,9 +46,6 @@ void tell_service_manager(const std::string& state);
 
 void log_line(const std::string& line);
 
-// Throws UsageError: one is given without the other.
-void check_tls_pair(const std::string& certificate, const std::string& key);
-
 // On SIGHUP. On an error the former certificate stays, and the log has the reason.
 template <class Daemon>
 void reload_certificate(Daemon& daemon, const std::string& certificate) {

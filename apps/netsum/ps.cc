@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "admittance.h"
+#include "control/certificate.h"
 #include "daemon.h"
 #include "data_path.h"
 #include "netsum/parameter_server.h"
@@ -59,7 +60,7 @@ class PsCommand final : public Command {
     admittance_.apply(options_);
     keys_.apply(options_);
     path_.apply(options_);
-    check_tls_pair(options_.tls_cert, options_.tls_key);
+    control::check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
     return run_daemon([&] { return ParameterServer(options_); },

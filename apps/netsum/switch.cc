@@ -1,5 +1,6 @@
 // `netsum switch`: the aggregator daemon.
 #include "admittance.h"
+#include "control/certificate.h"
 #include "daemon.h"
 #include "data_path.h"
 #include "netsum/aggregator.h"
@@ -77,7 +78,7 @@ class SwitchCommand final : public Command {
   int run() override {
     admittance_.apply(options_);
     keys_.apply(options_);
-    check_tls_pair(options_.tls_cert, options_.tls_key);
+    control::check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.data_plane = parse_data_plane(data_plane_);
     path_.apply(options_);

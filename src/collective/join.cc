@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <set>
 #include <utility>
 
@@ -126,19 +125,16 @@ void check(const Options& options, const RankProtocol& protocol) {
   // The message of a join takes no other text, and its library does not say so.
   if (const std::string error = session::check_job_name(options.job); !error.empty()) throw bad(error);
   const session::ProtocolRules rules = protocol.rules();
-  if (options.world_size == 0 || options.world_size > rules.max_world_size) {
-    throw bad("world size " + std::to_string(options.world_size) + " is not between 1 and " +
-              std::to_string(rules.max_world_size));
-  }
-  if (options.rank >= options.world_size) {
-    throw bad("rank " + std::to_string(options.rank) + " is not below the world size " + std::to_string(options.world_size));
+  if (const std::string error =
+          session::first_of({session::between("world size", options.world_size, 1, rules.max_world_size),
+                             session::check_rank(options.rank, options.world_size)});
+      !error.empty()) {
+    throw bad(error);
   }
   if (options.packet_elements != 0) {
     if (const std::string error = rules.check_packet(options.packet_elements); !error.empty()) throw bad(error);
   }
-  if (options.slots != 0 && !std::has_single_bit(options.slots)) {
-    throw bad(std::to_string(options.slots) + " slots are not a power of two");
-  }
+  if (const std::string error = session::check_slots(options.slots); !error.empty()) throw bad(error);
   if (const std::string own = protocol.switch_address();
       std::find(options.aggregators.begin(), options.aggregators.end(), own) != options.aggregators.end()) {
     throw bad(own +

@@ -49,6 +49,11 @@ std::string date_text(WallClock::time_point time) {
 
 }  // namespace
 
+void check_tls_pair(const std::string& certificate_file, const std::string& key_file) {
+  if (certificate_file.empty() == key_file.empty()) return;
+  throw Error(ErrorCode::bad_argument, "--tls-cert and --tls-key go together");
+}
+
 DaemonCertificate read_certificate(const std::string& certificate_file, const std::string& key_file,
                                    WallClock::time_point now) {
   const auto refuse = [](const std::string& why) { return Error(ErrorCode::bad_argument, why); };

@@ -13,6 +13,9 @@ struct DaemonCertificate {
   std::chrono::system_clock::time_point until{};
 };
 
+// Throws Error: bad_argument, one is given without the other.
+void check_tls_pair(const std::string& certificate_file, const std::string& key_file);
+
 // Throws Error: bad_argument, with what is wrong in words: they cannot be read, are no PEM, do not belong together, or are
 // not valid now.
 [[nodiscard]] DaemonCertificate read_certificate(const std::string& certificate_file, const std::string& key_file,

@@ -690,9 +690,7 @@ struct Server::Impl {
 
 Server::Server(ServerOptions options, ServerHooks hooks) {
   if (!options.registry.random) options.registry.random = &transport::random_number;
-  if (options.tls_cert.empty() != options.tls_key.empty()) {
-    throw Error(ErrorCode::bad_argument, "--tls-cert and --tls-key go together");
-  }
+  check_tls_pair(options.tls_cert, options.tls_key);
   if (options.tls_cert.empty()) {  // no key ever travels in clear
     options.registry.keys = options.registry.keys_below = false;
     options.registry.security = PacketSecurity::none;

@@ -598,9 +598,7 @@ struct BumpDaemon::Impl {
   }
 
   void bridge() {
-    if (options.threads == 0 || options.threads > 64) {
-      throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
-    }
+    check_threads(options.threads);
     if (options.one_arm && options.ports.size() != 1) {
       throw Error(ErrorCode::bad_argument, "a bump with one arm has one port (--port eth:IFNAME)");
     }

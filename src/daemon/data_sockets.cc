@@ -77,6 +77,10 @@ std::shared_ptr<transport::FrameHost> host_of(const DataSocketsConfig& config) {
 
 }  // namespace
 
+void check_threads(std::uint32_t threads) {
+  if (threads == 0 || threads > 64) throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
+}
+
 std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config) {
   constexpr std::uint64_t loss_stream = 1'000'000;  // distinct from every rank's
   std::vector<std::unique_ptr<transport::Transport>> sockets;

@@ -33,6 +33,8 @@ struct DataSocketsConfig {
 // For ServerHooks: HOST:PORT, as the peer of a connection is named.
 [[nodiscard]] bool is_of_this_host(const std::string& address);
 
+// Throws Error: bad_argument, a daemon cannot have so many threads.
+void check_threads(std::uint32_t threads);
 // Throws Error: bad_argument, refused.
 [[nodiscard]] std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config);
 

@@ -32,9 +32,7 @@ struct NodeOptions {
 // aggregator. Where ranks join, those of a job that goes on probe anew.
 template <class DaemonOptions>
 [[nodiscard]] NodeOptions node_options(const DaemonOptions& daemon, const std::string& own, const std::string& state = {}) {
-  if (daemon.threads == 0 || daemon.threads > 64) {
-    throw Error(ErrorCode::bad_argument, "threads must be between 1 and 64");
-  }
+  check_threads(daemon.threads);
   NodeOptions node;
   node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
                   daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};

@@ -53,6 +53,16 @@ std::string between(const std::string& what, std::uint64_t value, std::uint64_t 
   return what + " " + std::to_string(value) + " is not between " + std::to_string(least) + " and " + std::to_string(most);
 }
 
+std::string check_rank(std::uint32_t rank, std::uint32_t world_size) {
+  if (rank < world_size) return "";
+  return "rank " + std::to_string(rank) + " is not below the world size " + std::to_string(world_size);
+}
+
+std::string check_slots(std::uint32_t slots) {
+  if (slots == 0 || (std::has_single_bit(slots) && slots <= most_slots)) return "";
+  return std::to_string(slots) + " slots per lane are not a power of two up to " + std::to_string(most_slots);
+}
+
 std::string first_of(std::initializer_list<std::string> errors) {
   for (const std::string& error : errors) {
     if (!error.empty()) return error;
@@ -141,9 +151,7 @@ std::string check(const JoinRequest& request) {
       !error.empty()) {
     return error;
   }
-  if (request.rank >= request.world_size) {
-    return "rank " + std::to_string(request.rank) + " is not below the world size " + std::to_string(request.world_size);
-  }
+  if (std::string error = check_rank(request.rank, request.world_size); !error.empty()) return error;
   if (!is_name(request.protocol)) return unprintable("the name of the protocol");
   if (!is_name(request.switch_address)) return unprintable("the address of the rank's switch");
   if (request.aggregators.size() > most_aggregators ||
@@ -152,10 +160,7 @@ std::string check(const JoinRequest& request) {
                        " entries, or an address in it");
   }
   if (!request.progress.sound()) return "the rank's numbers of finished operations contradict each other";
-  if (request.slots_fixed != 0 && (!std::has_single_bit(request.slots_fixed) || request.slots_fixed > most_slots)) {
-    return std::to_string(request.slots_fixed) + " slots per lane are not a power of two up to " +
-           std::to_string(most_slots);
-  }
+  if (std::string error = check_slots(request.slots_fixed); !error.empty()) return error;
   if (request.endpoints.size() > most_lanes) {
     return std::to_string(request.endpoints.size()) + " lanes are more than " + std::to_string(most_lanes);
   }

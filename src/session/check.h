@@ -40,6 +40,10 @@ inline constexpr std::size_t most_switches = 4096;  // of a job
 [[nodiscard]] bool is_group(const Endpoint& endpoint);     // of IP multicast, with a port
 
 [[nodiscard]] std::string between(const std::string& what, std::uint64_t value, std::uint64_t least, std::uint64_t most);
+// Whether the rank is one of the job's.
+[[nodiscard]] std::string check_rank(std::uint32_t rank, std::uint32_t world_size);
+// Slots per lane that a rank asks for; 0: it leaves them to the aggregator.
+[[nodiscard]] std::string check_slots(std::uint32_t slots);
 // The first non-empty text.
 [[nodiscard]] std::string first_of(std::initializer_list<std::string> errors);
 

@@ -198,10 +198,8 @@ struct Registry::Impl {
                                                    ", this aggregator " + std::to_string(rules->version) +
                                                    ": install the same netsum on both");
     }
-    if (request.world_size == 0 || request.world_size > rules->max_world_size) {
-      return refuse(Refusal::bad_parameters, "world size " + std::to_string(request.world_size) + " is not between 1 and " +
-                                                 std::to_string(rules->max_world_size));
-    }
+    if (std::string error = between("world size", request.world_size, 1, rules->max_world_size); !error.empty())
+      return refuse(Refusal::bad_parameters, std::move(error));
     if (std::string error = session::check(request); !error.empty())
       return refuse(Refusal::bad_parameters, std::move(error));
     if (std::string error = rules->check_packet(request.packet_elements); !error.empty()) {

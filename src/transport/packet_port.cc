@@ -195,11 +195,11 @@ std::string PacketPort::look_after() {
   if (is_there ? request.ifr_ifindex == index_ : index_ == 0) return {};
   if (!is_there) {
     index_ = 0;
-    return "port eth:" + interface_ + ": the interface has gone: nothing passes until there is one of that name again";
+    return removed_line("eth:" + interface_);
   }
   try {
     attach(find_interface(socket_.number(), interface_).index);
-    return "port eth:" + interface_ + ": the interface was made again, and is open again";
+    return returned_line("eth:" + interface_);
   } catch (const Error&) {
     return {};  // not up yet: try again next time
   }

@@ -37,6 +37,14 @@ struct PortOptions {
   return most / 8;
 }
 
+// Lines of the log about a port's interface that was removed, and is there again.
+[[nodiscard]] inline std::string removed_line(const std::string& port) {
+  return "port " + port + ": the interface has gone: nothing passes until there is one of that name again";
+}
+[[nodiscard]] inline std::string returned_line(const std::string& port) {
+  return "port " + port + ": the interface was made again, and is open again";
+}
+
 // Frames and bytes of frames, without the header in front. A train counts as one.
 struct PortCounters {
   std::uint64_t frames_received = 0, bytes_received = 0;

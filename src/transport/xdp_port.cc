@@ -189,11 +189,11 @@ std::string XdpPort::look_after() {
     attached_.reset();
   }
   if (index == 0) {
-    return "port xdp:" + name_ + ": the interface has gone: nothing passes until there is one of that name again";
+    return removed_line("xdp:" + name_);
   }
   try {
     attached_.emplace(name_, options_.buffer_bytes, poll_.number(), false);  // other ports' frames are waiting
-    return "port xdp:" + name_ + ": the interface was made again, and is open again";
+    return returned_line("xdp:" + name_);
   } catch (const Error&) {
     return {};  // not up yet: try again next time
   }
