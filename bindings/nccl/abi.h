@@ -1,6 +1,7 @@
-// NCCL's interface to network plugins, versions 8 (NCCL 2.20) to 12 (NCCL 2.30), with names of our own: NCCL installs no
-// header for it. What NCCL looks up is a table for each version, ncclNetPlugin_vN and ncclCollNetPlugin_vN (plugin.cc). The
-// order and the types of members are NCCL's; tests/e2e/nccl_plugin.py declares them again.
+// NCCL's interface to network plugins, versions 8 (NCCL 2.20) to 12 (NCCL 2.30), which NCCL installs no header for. Members
+// and arguments have the names of NCCL's own net_v8.h to net_v12.h, with which this file can be compared; NetPropertiesV8 is
+// ncclNetProperties_v8_t there. What NCCL looks up is a table for each version, ncclNetPlugin_vN and ncclCollNetPlugin_vN
+// (plugin.cc). tests/e2e/nccl_plugin.py declares all of it again.
 #pragma once
 
 #include <array>
@@ -26,291 +27,286 @@ inline constexpr unsigned long log_of_init_and_net = 1 | 16;  // which of NCCL_D
 using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* place, int line, const char* format, ...);
 using Profiler = Result (*)(void** event, int type, void* parent, std::int64_t plugin, void* more);
 
-inline constexpr std::size_t handle_bytes = 128;  // of what listen() gives to other ranks
-inline constexpr std::size_t most_requests = 32;  // of one connection or group
-inline constexpr int host_memory = 1;             // of ptrSupport, and the type of memory that regMr() is given
-inline constexpr int undefined = -1;
+inline constexpr std::size_t handle_bytes = 128;  // NCCL_NET_HANDLE_MAXSIZE: what listen() gives to other ranks
+inline constexpr std::size_t most_requests = 32;  // NCCL_NET_MAX_REQUESTS: of one connection or group
+inline constexpr int host_memory = 1;             // NCCL_PTR_HOST
+inline constexpr int undefined = -1;              // NCCL_NET_ID_UNDEF
 
 // makeVDevice(), which merges network devices, is null: netsum has no virtual devices.
 template <int most>
-struct VirtualDevice {
-  int devices;
-  std::array<int, most> device;
+struct NetVDeviceProps {
+  int ndevs;
+  std::array<int, most> devs;
 };
 
-struct PropertiesV8 {
+struct NetPropertiesV8 {
   const char* name;
-  const char* pci_path;
+  const char* pciPath;
   std::uint64_t guid;
-  int memory;  // the kinds of memory
-  int registration_is_global;
-  int mbit_per_second;
+  int ptrSupport;  // the kinds of memory
+  int regIsGlobal;
+  int speed;
   int port;
   float latency;
-  int most_connections;
-  int most_receives;  // in one irecv()
-  int offload_type;
-  int offload_version;
+  int maxComms;
+  int maxRecvs;  // in one irecv()
+  int netDeviceType;
+  int netDeviceVersion;
 };
 
-struct PropertiesV9 {
+struct NetPropertiesV9 {
   const char* name;
-  const char* pci_path;
+  const char* pciPath;
   std::uint64_t guid;
-  int memory;
-  int registration_is_global;
-  int force_flush;
-  int mbit_per_second;
+  int ptrSupport;
+  int regIsGlobal;
+  int forceFlush;
+  int speed;
   int port;
   float latency;
-  int most_connections;
-  int most_receives;
-  int offload_type;
-  int offload_version;
-  VirtualDevice<4> parts;
-  std::size_t most_bytes;             // of a message
-  std::size_t most_collective_bytes;  // of one collective call
+  int maxComms;
+  int maxRecvs;
+  int netDeviceType;
+  int netDeviceVersion;
+  NetVDeviceProps<4> vProps;
+  std::size_t maxP2pBytes;   // of a message
+  std::size_t maxCollBytes;  // of one collective call
 };
-using PropertiesV10 = PropertiesV9;
+using NetPropertiesV10 = NetPropertiesV9;
 
-struct PropertiesV11 {
+struct NetPropertiesV11 {
   const char* name;
-  const char* pci_path;
+  const char* pciPath;
   std::uint64_t guid;
-  int memory;
-  int registration_is_global;
-  int force_flush;
-  int mbit_per_second;
+  int ptrSupport;
+  int regIsGlobal;
+  int forceFlush;
+  int speed;
   int port;
   float latency;
-  int most_connections;
-  int most_receives;
-  int offload_type;
-  int offload_version;
-  VirtualDevice<4> parts;
-  std::size_t most_bytes;
-  std::size_t most_collective_bytes;
-  int most_merged_requests;
+  int maxComms;
+  int maxRecvs;
+  int netDeviceType;
+  int netDeviceVersion;
+  NetVDeviceProps<4> vProps;
+  std::size_t maxP2pBytes;
+  std::size_t maxCollBytes;
+  int maxMultiRequestSize;
 };
 
-struct PropertiesV12 {
+struct NetPropertiesV12 {
   const char* name;
-  const char* pci_path;
+  const char* pciPath;
   std::uint64_t guid;
-  int memory;
-  int registration_is_global;
-  int force_flush;
-  int mbit_per_second;
+  int ptrSupport;
+  int regIsGlobal;
+  int forceFlush;
+  int speed;
   int port;
   float latency;
-  int most_connections;
-  int most_receives;
-  int offload_type;
-  int offload_version;
-  VirtualDevice<8> parts;
-  std::size_t most_bytes;
-  std::size_t most_collective_bytes;
-  int most_merged_requests;
-  std::int16_t rail;
-  std::int16_t plane;
+  int maxComms;
+  int maxRecvs;
+  int netDeviceType;
+  int netDeviceVersion;
+  NetVDeviceProps<8> vProps;
+  std::size_t maxP2pBytes;
+  std::size_t maxCollBytes;
+  int maxMultiRequestSize;
+  std::int16_t railId;
+  std::int16_t planeId;
 };
 
 struct NetV8 {
   const char* name;
   Result (*init)(Logger);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV8*);
-  Result (*listen)(int device, void* handle, void** listener);
-  Result (*connect)(int device, void* handle, void** sender, void** offload);
-  Result (*accept)(void* listener, void** receiver, void** offload);
-  Result (*register_memory)(void* connection, void* data, std::size_t bytes, int memory, void** registration);
-  Result (*register_dma_buf)(void* connection, void* data, std::size_t bytes, int memory, std::uint64_t offset, int file,
-                             void** registration);
-  Result (*deregister_memory)(void* connection, void* registration);
-  Result (*isend)(void* sender, void* data, int bytes, int tag, void* registration, void** request);
-  Result (*irecv)(void* receiver, int count, void** data, int* bytes, int* tags, void** registrations, void** request);
-  Result (*iflush)(void* receiver, int count, void** data, int* bytes, void** registrations, void** request);
-  Result (*test)(void* request, int* done, int* bytes);
-  Result (*close_send)(void* sender);
-  Result (*close_receive)(void* receiver);
-  Result (*close_listen)(void* listener);
-  Result (*device_registration)(void* connection, void* registration, void** of_device);
-  Result (*irecv_consumed)(void* receiver, int count, void* request);
+  Result (*devices)(int* ndev);
+  Result (*getProperties)(int dev, NetPropertiesV8* props);
+  Result (*listen)(int dev, void* handle, void** listenComm);
+  Result (*connect)(int dev, void* handle, void** sendComm, void** sendDevComm);
+  Result (*accept)(void* listenComm, void** recvComm, void** recvDevComm);
+  Result (*regMr)(void* comm, void* data, std::size_t size, int type, void** mhandle);
+  Result (*regMrDmaBuf)(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd, void** mhandle);
+  Result (*deregMr)(void* comm, void* mhandle);
+  Result (*isend)(void* sendComm, void* data, int size, int tag, void* mhandle, void** request);
+  Result (*irecv)(void* recvComm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request);
+  Result (*iflush)(void* recvComm, int n, void** data, int* sizes, void** mhandles, void** request);
+  Result (*test)(void* request, int* done, int* sizes);
+  Result (*closeSend)(void* sendComm);
+  Result (*closeRecv)(void* recvComm);
+  Result (*closeListen)(void* listenComm);
+  Result (*getDeviceMr)(void* comm, void* mhandle, void** dptr_mhandle);
+  Result (*irecvConsumed)(void* recvComm, int n, void* request);
 };
 
 struct NetV9 {
   const char* name;
   Result (*init)(Logger);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV9*);
-  Result (*listen)(int device, void* handle, void** listener);
-  Result (*connect)(int device, void* handle, void** sender, void** offload);
-  Result (*accept)(void* listener, void** receiver, void** offload);
-  Result (*register_memory)(void* connection, void* data, std::size_t bytes, int memory, void** registration);
-  Result (*register_dma_buf)(void* connection, void* data, std::size_t bytes, int memory, std::uint64_t offset, int file,
-                             void** registration);
-  Result (*deregister_memory)(void* connection, void* registration);
-  Result (*isend)(void* sender, void* data, std::size_t bytes, int tag, void* registration, void** request);
-  Result (*irecv)(void* receiver, int count, void** data, std::size_t* bytes, int* tags, void** registrations,
-                  void** request);
-  Result (*iflush)(void* receiver, int count, void** data, int* bytes, void** registrations, void** request);
-  Result (*test)(void* request, int* done, int* bytes);
-  Result (*close_send)(void* sender);
-  Result (*close_receive)(void* receiver);
-  Result (*close_listen)(void* listener);
-  Result (*device_registration)(void* connection, void* registration, void** of_device);
-  Result (*irecv_consumed)(void* receiver, int count, void* request);
-  Result (*make_virtual_device)(int* device, VirtualDevice<4>* parts);
+  Result (*devices)(int* ndev);
+  Result (*getProperties)(int dev, NetPropertiesV9* props);
+  Result (*listen)(int dev, void* handle, void** listenComm);
+  Result (*connect)(int dev, void* handle, void** sendComm, void** sendDevComm);
+  Result (*accept)(void* listenComm, void** recvComm, void** recvDevComm);
+  Result (*regMr)(void* comm, void* data, std::size_t size, int type, void** mhandle);
+  Result (*regMrDmaBuf)(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd, void** mhandle);
+  Result (*deregMr)(void* comm, void* mhandle);
+  Result (*isend)(void* sendComm, void* data, std::size_t size, int tag, void* mhandle, void** request);
+  Result (*irecv)(void* recvComm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles, void** request);
+  Result (*iflush)(void* recvComm, int n, void** data, int* sizes, void** mhandles, void** request);
+  Result (*test)(void* request, int* done, int* sizes);
+  Result (*closeSend)(void* sendComm);
+  Result (*closeRecv)(void* recvComm);
+  Result (*closeListen)(void* listenComm);
+  Result (*getDeviceMr)(void* comm, void* mhandle, void** dptr_mhandle);
+  Result (*irecvConsumed)(void* recvComm, int n, void* request);
+  Result (*makeVDevice)(int* d, NetVDeviceProps<4>* props);
 };
 
 struct NetV10 {
   const char* name;
   Result (*init)(Logger, Profiler);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV10*);
-  Result (*listen)(int device, void* handle, void** listener);
-  Result (*connect)(int device, void* config, void* handle, void** sender, void** offload);
-  Result (*accept)(void* listener, void** receiver, void** offload);
-  Result (*register_memory)(void* connection, void* data, std::size_t bytes, int memory, void** registration);
-  Result (*register_dma_buf)(void* connection, void* data, std::size_t bytes, int memory, std::uint64_t offset, int file,
-                             void** registration);
-  Result (*deregister_memory)(void* connection, void* registration);
-  Result (*isend)(void* sender, void* data, std::size_t bytes, int tag, void* registration, void* event, void** request);
-  Result (*irecv)(void* receiver, int count, void** data, std::size_t* bytes, int* tags, void** registrations, void** events,
+  Result (*devices)(int* ndev);
+  Result (*getProperties)(int dev, NetPropertiesV10* props);
+  Result (*listen)(int dev, void* handle, void** listenComm);
+  Result (*connect)(int dev, void* config, void* handle, void** sendComm, void** sendDevComm);
+  Result (*accept)(void* listenComm, void** recvComm, void** recvDevComm);
+  Result (*regMr)(void* comm, void* data, std::size_t size, int type, void** mhandle);
+  Result (*regMrDmaBuf)(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd, void** mhandle);
+  Result (*deregMr)(void* comm, void* mhandle);
+  Result (*isend)(void* sendComm, void* data, std::size_t size, int tag, void* mhandle, void* phandle, void** request);
+  Result (*irecv)(void* recvComm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles, void** phandles,
                   void** request);
-  Result (*iflush)(void* receiver, int count, void** data, int* bytes, void** registrations, void** request);
-  Result (*test)(void* request, int* done, int* bytes);
-  Result (*close_send)(void* sender);
-  Result (*close_receive)(void* receiver);
-  Result (*close_listen)(void* listener);
-  Result (*device_registration)(void* connection, void* registration, void** of_device);
-  Result (*irecv_consumed)(void* receiver, int count, void* request);
-  Result (*make_virtual_device)(int* device, VirtualDevice<4>* parts);
+  Result (*iflush)(void* recvComm, int n, void** data, int* sizes, void** mhandles, void** request);
+  Result (*test)(void* request, int* done, int* sizes);
+  Result (*closeSend)(void* sendComm);
+  Result (*closeRecv)(void* recvComm);
+  Result (*closeListen)(void* listenComm);
+  Result (*getDeviceMr)(void* comm, void* mhandle, void** dptr_mhandle);
+  Result (*irecvConsumed)(void* recvComm, int n, void* request);
+  Result (*makeVDevice)(int* d, NetVDeviceProps<4>* props);
 };
 
 // Since version 11 init() is called for each of NCCL's communicators, and makes a context for it.
 template <class Properties, class Parts>
 struct NetWithContext {
   const char* name;
-  Result (*init)(void** context, std::uint64_t communicator, void* config, Logger, Profiler);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, Properties*);
-  Result (*listen)(void* context, int device, void* handle, void** listener);
-  Result (*connect)(void* context, int device, void* handle, void** sender, void** offload);
-  Result (*accept)(void* listener, void** receiver, void** offload);
-  Result (*register_memory)(void* connection, void* data, std::size_t bytes, int memory, void** registration);
-  Result (*register_dma_buf)(void* connection, void* data, std::size_t bytes, int memory, std::uint64_t offset, int file,
-                             void** registration);
-  Result (*deregister_memory)(void* connection, void* registration);
-  Result (*isend)(void* sender, void* data, std::size_t bytes, int tag, void* registration, void* event, void** request);
-  Result (*irecv)(void* receiver, int count, void** data, std::size_t* bytes, int* tags, void** registrations, void** events,
+  Result (*init)(void** ctx, std::uint64_t commId, void* config, Logger, Profiler);
+  Result (*devices)(int* ndev);
+  Result (*getProperties)(int dev, Properties* props);
+  Result (*listen)(void* ctx, int dev, void* handle, void** listenComm);
+  Result (*connect)(void* ctx, int dev, void* handle, void** sendComm, void** sendDevComm);
+  Result (*accept)(void* listenComm, void** recvComm, void** recvDevComm);
+  Result (*regMr)(void* comm, void* data, std::size_t size, int type, void** mhandle);
+  Result (*regMrDmaBuf)(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd, void** mhandle);
+  Result (*deregMr)(void* comm, void* mhandle);
+  Result (*isend)(void* sendComm, void* data, std::size_t size, int tag, void* mhandle, void* phandle, void** request);
+  Result (*irecv)(void* recvComm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles, void** phandles,
                   void** request);
-  Result (*iflush)(void* receiver, int count, void** data, int* bytes, void** registrations, void** request);
-  Result (*test)(void* request, int* done, int* bytes);
-  Result (*close_send)(void* sender);
-  Result (*close_receive)(void* receiver);
-  Result (*close_listen)(void* listener);
-  Result (*device_registration)(void* connection, void* registration, void** of_device);
-  Result (*irecv_consumed)(void* receiver, int count, void* request);
-  Result (*make_virtual_device)(int* device, Parts* parts);
-  Result (*finalize)(void* context);
-  Result (*set_attributes)(void* context, void* attributes);
+  Result (*iflush)(void* recvComm, int n, void** data, int* sizes, void** mhandles, void** request);
+  Result (*test)(void* request, int* done, int* sizes);
+  Result (*closeSend)(void* sendComm);
+  Result (*closeRecv)(void* recvComm);
+  Result (*closeListen)(void* listenComm);
+  Result (*getDeviceMr)(void* comm, void* mhandle, void** dptr_mhandle);
+  Result (*irecvConsumed)(void* recvComm, int n, void* request);
+  Result (*makeVDevice)(int* d, Parts* props);
+  Result (*finalize)(void* ctx);
+  Result (*setNetAttr)(void* ctx, void* netAttr);
 };
-using NetV11 = NetWithContext<PropertiesV11, VirtualDevice<4>>;
-using NetV12 = NetWithContext<PropertiesV12, VirtualDevice<8>>;
+using NetV11 = NetWithContext<NetPropertiesV11, NetVDeviceProps<4>>;
+using NetV12 = NetWithContext<NetPropertiesV12, NetVDeviceProps<8>>;
 
 // A piece of a rank's memory, of all-gather's result or reduce-scatter's argument.
 template <class Size>
-struct Part {
-  void* registration;
+struct NetSge {
+  void* mhandle;
   void* address;
-  Size bytes;
+  Size size;
 };
-using PartV8 = Part<std::uint32_t>;
-using PartV9 = Part<std::size_t>;  // and later
+using NetSgeV8 = NetSge<std::uint32_t>;
+using NetSgeV9 = NetSge<std::size_t>;  // and later
 
-// All-gather and reduce-scatter carry a window of the ranks' blocks, one after the other: `window_bytes` bytes from
-// `window_offset` on, of ranks * `bytes_per_rank`.
+// All-gather and reduce-scatter carry a window of the ranks' blocks, one after the other: windowBytes bytes from
+// windowOffset on, of nranks * bytesPerRank.
 struct CollNetV8 {
   const char* name;
   Result (*init)(Logger);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV8*);
-  Result (*listen)(int device, void* handle, void** listener);
-  Result (*connect)(void** handles, int ranks, int rank, void* listener, void** group);
-  Result (*reduce_support)(DataType, RedOp, int* supported);
-  Result (*register_memory)(void* group, void* data, std::size_t bytes, int memory, void** registration);
-  Result (*register_dma_buf)(void* group, void* data, std::size_t bytes, int memory, std::uint64_t offset, int file,
-                             void** registration);
-  Result (*deregister_memory)(void* group, void* registration);
-  Result (*iallreduce)(void* group, void* in, void* out, int elements, DataType, RedOp, void* in_registration,
-                       void* out_registration, void** request);
-  Result (*iallgather)(void* group, void* in, int out_parts, PartV8* out, std::size_t bytes_per_rank,
-                       std::size_t window_offset, std::size_t window_bytes, void* in_registration, void** request);
-  Result (*ireducescatter)(void* group, int in_parts, PartV8* in, void* out, std::size_t bytes_per_rank,
-                           std::size_t window_offset, std::size_t window_bytes, DataType, RedOp, void* out_registration,
+  Result (*devices)(int* ndev);
+  Result (*getProperties)(int dev, NetPropertiesV8* props);
+  Result (*listen)(int dev, void* handle, void** listenComm);
+  Result (*connect)(void** handles, int nranks, int rank, void* listenComm, void** collComm);
+  Result (*reduceSupport)(DataType, RedOp, int* supported);
+  Result (*regMr)(void* collComm, void* data, std::size_t size, int type, void** mhandle);
+  Result (*regMrDmaBuf)(void* collComm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
+                        void** mhandle);
+  Result (*deregMr)(void* collComm, void* mhandle);
+  Result (*iallreduce)(void* collComm, void* sendData, void* recvData, int count, DataType, RedOp, void* sendMhandle,
+                       void* recvMhandle, void** request);
+  Result (*iallgather)(void* collComm, void* sendData, int nRecvParts, NetSgeV8* recvParts, std::size_t bytesPerRank,
+                       std::size_t windowOffset, std::size_t windowBytes, void* sendMhandle, void** request);
+  Result (*ireducescatter)(void* collComm, int nSendParts, NetSgeV8* sendParts, void* recvData, std::size_t bytesPerRank,
+                           std::size_t windowOffset, std::size_t windowBytes, DataType, RedOp, void* recvMhandle,
                            void** request);
-  Result (*iflush)(void* group, void* data, int bytes, void* registration, void** request);
-  Result (*test)(void* request, int* done, int* bytes);
-  Result (*close_group)(void* group);
-  Result (*close_listen)(void* listener);
+  Result (*iflush)(void* collComm, void* data, int size, void* mhandle, void** request);
+  Result (*test)(void* request, int* done, int* size);
+  Result (*closeColl)(void* collComm);
+  Result (*closeListen)(void* listenComm);
 };
 
 struct CollNetV9 {
   const char* name;
   Result (*init)(Logger);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, PropertiesV9*);
-  Result (*listen)(int device, void* handle, void** listener);
-  Result (*connect)(void** handles, int ranks, int rank, void* listener, void** group);
-  Result (*reduce_support)(DataType, RedOp, int* supported);
-  Result (*register_memory)(void* group, void* data, std::size_t bytes, int memory, void** registration);
-  Result (*register_dma_buf)(void* group, void* data, std::size_t bytes, int memory, std::uint64_t offset, int file,
-                             void** registration);
-  Result (*deregister_memory)(void* group, void* registration);
-  Result (*iallreduce)(void* group, void* in, void* out, std::size_t elements, DataType, RedOp, void* in_registration,
-                       void* out_registration, void** request);
-  Result (*iallgather)(void* group, void* in, int out_parts, PartV9* out, std::size_t bytes_per_rank,
-                       std::size_t window_offset, std::size_t window_bytes, void* in_registration, void** request);
-  Result (*ireducescatter)(void* group, int in_parts, PartV9* in, void* out, std::size_t bytes_per_rank,
-                           std::size_t window_offset, std::size_t window_bytes, DataType, RedOp, void* out_registration,
+  Result (*devices)(int* ndev);
+  Result (*getProperties)(int dev, NetPropertiesV9* props);
+  Result (*listen)(int dev, void* handle, void** listenComm);
+  Result (*connect)(void** handles, int nranks, int rank, void* listenComm, void** collComm);
+  Result (*reduceSupport)(DataType, RedOp, int* supported);
+  Result (*regMr)(void* collComm, void* data, std::size_t size, int type, void** mhandle);
+  Result (*regMrDmaBuf)(void* collComm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
+                        void** mhandle);
+  Result (*deregMr)(void* collComm, void* mhandle);
+  Result (*iallreduce)(void* collComm, void* sendData, void* recvData, std::size_t count, DataType, RedOp, void* sendMhandle,
+                       void* recvMhandle, void** request);
+  Result (*iallgather)(void* collComm, void* sendData, int nRecvParts, NetSgeV9* recvParts, std::size_t bytesPerRank,
+                       std::size_t windowOffset, std::size_t windowBytes, void* sendMhandle, void** request);
+  Result (*ireducescatter)(void* collComm, int nSendParts, NetSgeV9* sendParts, void* recvData, std::size_t bytesPerRank,
+                           std::size_t windowOffset, std::size_t windowBytes, DataType, RedOp, void* recvMhandle,
                            void** request);
-  Result (*iflush)(void* group, void* data, int bytes, void* registration, void** request);
-  Result (*test)(void* request, int* done, int* bytes);
-  Result (*close_group)(void* group);
-  Result (*close_listen)(void* listener);
-  Result (*make_virtual_device)(int* device, VirtualDevice<4>* parts);
+  Result (*iflush)(void* collComm, void* data, int size, void* mhandle, void** request);
+  Result (*test)(void* request, int* done, int* size);
+  Result (*closeColl)(void* collComm);
+  Result (*closeListen)(void* listenComm);
+  Result (*makeVDevice)(int* d, NetVDeviceProps<4>* props);
 };
 using CollNetV10 = CollNetV9;
 
 template <class Properties, class Parts>
 struct CollNetWithContext {
   const char* name;
-  Result (*init)(void** context, std::uint64_t communicator, Logger);
-  Result (*devices)(int* count);
-  Result (*get_properties)(int device, Properties*);
-  Result (*listen)(void* context, int device, void* handle, void** listener);
-  Result (*connect)(void** handles, int ranks, int rank, void* listener, void** group);
-  Result (*reduce_support)(DataType, RedOp, int* supported);
-  Result (*register_memory)(void* group, void* data, std::size_t bytes, int memory, void** registration);
-  Result (*register_dma_buf)(void* group, void* data, std::size_t bytes, int memory, std::uint64_t offset, int file,
-                             void** registration);
-  Result (*deregister_memory)(void* group, void* registration);
-  Result (*iallreduce)(void* group, void* in, void* out, std::size_t elements, DataType, RedOp, void* in_registration,
-                       void* out_registration, void** request);
-  Result (*iallgather)(void* group, void* in, int out_parts, PartV9* out, std::size_t bytes_per_rank,
-                       std::size_t window_offset, std::size_t window_bytes, void* in_registration, void** request);
-  Result (*ireducescatter)(void* group, int in_parts, PartV9* in, void* out, std::size_t bytes_per_rank,
-                           std::size_t window_offset, std::size_t window_bytes, DataType, RedOp, void* out_registration,
+  Result (*init)(void** ctx, std::uint64_t commId, Logger);
+  Result (*devices)(int* ndev);
+  Result (*getProperties)(int dev, Properties* props);
+  Result (*listen)(void* ctx, int dev, void* handle, void** listenComm);
+  Result (*connect)(void** handles, int nranks, int rank, void* listenComm, void** collComm);
+  Result (*reduceSupport)(DataType, RedOp, int* supported);
+  Result (*regMr)(void* collComm, void* data, std::size_t size, int type, void** mhandle);
+  Result (*regMrDmaBuf)(void* collComm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
+                        void** mhandle);
+  Result (*deregMr)(void* collComm, void* mhandle);
+  Result (*iallreduce)(void* collComm, void* sendData, void* recvData, std::size_t count, DataType, RedOp, void* sendMhandle,
+                       void* recvMhandle, void** request);
+  Result (*iallgather)(void* collComm, void* sendData, int nRecvParts, NetSgeV9* recvParts, std::size_t bytesPerRank,
+                       std::size_t windowOffset, std::size_t windowBytes, void* sendMhandle, void** request);
+  Result (*ireducescatter)(void* collComm, int nSendParts, NetSgeV9* sendParts, void* recvData, std::size_t bytesPerRank,
+                           std::size_t windowOffset, std::size_t windowBytes, DataType, RedOp, void* recvMhandle,
                            void** request);
-  Result (*iflush)(void* group, void* data, int bytes, void* registration, void** request);
-  Result (*test)(void* request, int* done, int* bytes);
-  Result (*close_group)(void* group);
-  Result (*close_listen)(void* listener);
-  Result (*make_virtual_device)(int* device, Parts* parts);
-  Result (*finalize)(void* context);
+  Result (*iflush)(void* collComm, void* data, int size, void* mhandle, void** request);
+  Result (*test)(void* request, int* done, int* size);
+  Result (*closeColl)(void* collComm);
+  Result (*closeListen)(void* listenComm);
+  Result (*makeVDevice)(int* d, Parts* props);
+  Result (*finalize)(void* ctx);
 };
-using CollNetV11 = CollNetWithContext<PropertiesV11, VirtualDevice<4>>;
-using CollNetV12 = CollNetWithContext<PropertiesV12, VirtualDevice<8>>;
+using CollNetV11 = CollNetWithContext<NetPropertiesV11, NetVDeviceProps<4>>;
+using CollNetV12 = CollNetWithContext<NetPropertiesV12, NetVDeviceProps<8>>;
 
 }  // namespace netsum::nccl

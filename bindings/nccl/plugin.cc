@@ -58,20 +58,20 @@ Result get_properties(int number, Properties* properties) {
     const Device& device = device_at(number);
     Properties all{};
     all.name = device.name.c_str();
-    all.pci_path = device.pci_path.empty() ? nullptr : device.pci_path.c_str();
+    all.pciPath = device.pci_path.empty() ? nullptr : device.pci_path.c_str();
     all.guid = device.index;
-    all.memory = host_memory;
-    all.mbit_per_second = device.mbit_per_second;
-    all.most_connections = 65536;
-    all.most_receives = 1;
-    if constexpr (requires { all.parts; }) {
-      all.parts.devices = 1;
-      all.parts.device[0] = number;
-      all.most_bytes = most_bytes_of_a_message;
-      all.most_collective_bytes = most_bytes_of_a_call;
+    all.ptrSupport = host_memory;
+    all.speed = device.mbit_per_second;
+    all.maxComms = 65536;
+    all.maxRecvs = 1;
+    if constexpr (requires { all.vProps; }) {
+      all.vProps.ndevs = 1;
+      all.vProps.devs[0] = number;
+      all.maxP2pBytes = most_bytes_of_a_message;
+      all.maxCollBytes = most_bytes_of_a_call;
     }
-    if constexpr (requires { all.most_merged_requests; }) all.most_merged_requests = 1;
-    if constexpr (requires { all.rail; }) all.rail = all.plane = undefined;
+    if constexpr (requires { all.maxMultiRequestSize; }) all.maxMultiRequestSize = 1;
+    if constexpr (requires { all.railId; }) all.railId = all.planeId = undefined;
     *properties = all;
   });
 }
@@ -289,16 +289,16 @@ Result iallreduce(void* group, void* in, void* out, Size elements, DataType type
 }
 
 template <class Size>
-std::vector<Piece> pieces_of(const Part<Size>* parts, int count) {
+std::vector<Piece> pieces_of(const NetSge<Size>* parts, int count) {
   std::vector<Piece> pieces;
-  for (const Part<Size>& each : std::span(parts, static_cast<std::size_t>(count))) {
-    pieces.emplace_back(static_cast<std::byte*>(each.address), static_cast<std::size_t>(each.bytes));
+  for (const NetSge<Size>& each : std::span(parts, static_cast<std::size_t>(count))) {
+    pieces.emplace_back(static_cast<std::byte*>(each.address), static_cast<std::size_t>(each.size));
   }
   return pieces;
 }
 
 template <class Size>
-Result iallgather(void* group, void* in, int out_parts, Part<Size>* out, std::size_t bytes_per_rank,
+Result iallgather(void* group, void* in, int out_parts, NetSge<Size>* out, std::size_t bytes_per_rank,
                   std::size_t window_offset, std::size_t window_bytes, void*, void** request) {
   auto& ours = *static_cast<Group*>(group);
   return guarded("iallgather", ours.has_told, [&] {
@@ -309,7 +309,7 @@ Result iallgather(void* group, void* in, int out_parts, Part<Size>* out, std::si
 }
 
 template <class Size>
-Result ireducescatter(void* group, int in_parts, Part<Size>* in, void* out, std::size_t bytes_per_rank,
+Result ireducescatter(void* group, int in_parts, NetSge<Size>* in, void* out, std::size_t bytes_per_rank,
                       std::size_t window_offset, std::size_t window_bytes, DataType type, RedOp op, void*, void** request) {
   auto& ours = *static_cast<Group*>(group);
   return guarded("ireducescatter", ours.has_told, [&] {
@@ -343,20 +343,20 @@ constexpr Table net_table() {
   table.name = plugin_name;
   table.init = &net_init;
   table.devices = &net_devices;
-  table.get_properties = &get_properties;
+  table.getProperties = &get_properties;
   table.listen = &net_listen;
   table.connect = &net_connect;
   table.accept = &net_accept;
-  table.register_memory = &register_memory;
-  table.register_dma_buf = &register_dma_buf;
-  table.deregister_memory = &deregister_memory;
+  table.regMr = &register_memory;
+  table.regMrDmaBuf = &register_dma_buf;
+  table.deregMr = &deregister_memory;
   table.isend = &isend;
   table.irecv = &irecv;
   table.iflush = &net_iflush;
   table.test = &net_test;
-  table.close_send = &destroy<Sender>;
-  table.close_receive = &destroy<Receiver>;
-  table.close_listen = &destroy<TcpListener>;
+  table.closeSend = &destroy<Sender>;
+  table.closeRecv = &destroy<Receiver>;
+  table.closeListen = &destroy<TcpListener>;
   if constexpr (requires { table.finalize; }) table.finalize = &finalize;
   return table;
 }
@@ -367,20 +367,20 @@ constexpr Table coll_table() {
   table.name = plugin_name;
   table.init = &coll_init;
   table.devices = &coll_devices;
-  table.get_properties = &get_properties;
+  table.getProperties = &get_properties;
   table.listen = &coll_listen;
   table.connect = &coll_connect;
-  table.reduce_support = &reduce_support;
-  table.register_memory = &register_memory;
-  table.register_dma_buf = &register_dma_buf;
-  table.deregister_memory = &deregister_memory;
+  table.reduceSupport = &reduce_support;
+  table.regMr = &register_memory;
+  table.regMrDmaBuf = &register_dma_buf;
+  table.deregMr = &deregister_memory;
   table.iallreduce = &iallreduce;
   table.iallgather = &iallgather;
   table.ireducescatter = &ireducescatter;
   table.iflush = &coll_iflush;
   table.test = &coll_test;
-  table.close_group = &destroy<Group>;
-  table.close_listen = &destroy<GroupListener>;
+  table.closeColl = &destroy<Group>;
+  table.closeListen = &destroy<GroupListener>;
   if constexpr (requires { table.finalize; }) table.finalize = &finalize;
   return table;
 }
