@@ -46,7 +46,7 @@ class ChannelServer {
 
   [[nodiscard]] std::uint16_t port() const;
   void start();
-  // Of a connection that may have ended meanwhile. Any thread.
+  // Sends the answer to a connection, which may have ended meanwhile. Any thread.
   void answer(Connection connection, Answer answer);
   void set_tls(std::shared_ptr<const TlsContext> tls);  // for connections from now on. Any thread.
   // Accepts no more; answers go on. Any thread.

@@ -31,7 +31,7 @@ class Flights {
 
   // None: it was never here, or too many have ended since.
   [[nodiscard]] std::optional<telemetry::FlightRecord> find(const session::NamedJob& job) const;
-  // Of jobs that failed since the last call. The log names them, as often as a tenant may have lines.
+  // Writes the records of jobs that failed since the last call. The log names them, as often as a tenant may have lines.
   void write_failures(const telemetry::FlightFileOrigin& origin);
 
   // For reports: a job's latest events, at most so many, and for how long it has waited.

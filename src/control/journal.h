@@ -19,7 +19,7 @@ class Journal {
   explicit Journal(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
 
   void log(const std::string& line) const;
-  // Of a tenant's job: a tenant has so many lines in a while, and pushes nobody else's out of the log.
+  // Logs a line of a tenant's job. A tenant's lines are limited, so that they do not push those of others out of the log.
   void log_of(const std::string& tenant, const std::string& line);
   // Whether the tenant may have another line or record. Without tenants all jobs are trusted.
   [[nodiscard]] bool may_say_more(const std::string& tenant);

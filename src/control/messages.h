@@ -280,7 +280,7 @@ void fields(Archive& a, HeartbeatReply& m) {
   a.flag(7, "ended_by_operator", m.ended_by_operator);
   a.text(8, "warning", m.warning, longest_text);
 }
-// Of operators: to end it, or to explain it.
+// A job that an operator wants to end, or explained.
 template <class Archive>
 void fields(Archive& a, NamedJob& m) {
   a.text(1, "job", m.job, longest_name);

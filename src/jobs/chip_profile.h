@@ -26,7 +26,7 @@ struct ChipProfile {
 // None: a software switch. Throws Error: internal, there is no such chip.
 [[nodiscard]] std::optional<ChipProfile> chip_in(const std::vector<session::Profile>& profiles);
 
-// Of the protocol's jobs at such a data plane, as a protocol of its own.
+// The rules of SwitchML jobs at such a data plane, which count as a protocol of their own.
 [[nodiscard]] session::ProtocolRules switchml_chip_rules(const ChipProfile& profile = {});
 
 // Empty, or why a rank cannot join there. `packet_elements`: 0: any.

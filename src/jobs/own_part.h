@@ -16,7 +16,7 @@ template <class Part>
   return {bytes.data(), bytes.size()};
 }
 
-// Of what has passed its check. Throws Error: internal.
+// The part of a message that has passed its check. Throws Error: internal.
 template <class Part>
 [[nodiscard]] Part checked_part(std::string_view own) {
   auto part = encoding::parsed<Part>(own);

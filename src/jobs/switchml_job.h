@@ -39,7 +39,7 @@ struct TreeMember {
                                                      const session::SwitchEndpoint& endpoint);
 // A switch below. Throws Error: refused.
 [[nodiscard]] TreeInstallation read_switchml(const session::SwitchMessage& message, const session::ProtocolRules& rules);
-// To which a lane of it will send.
+// The endpoints to which a lane of the switch sends.
 [[nodiscard]] std::vector<Endpoint> receivers(const TreeInstallation& installation, std::size_t lane);
 // One of its lanes.
 [[nodiscard]] switchml::SwitchJobConfig switchml_job(const TreeInstallation& installation, std::size_t lane);

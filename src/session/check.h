@@ -51,7 +51,7 @@ inline constexpr std::size_t most_switches = 4096;  // of a job
 [[nodiscard]] std::string check(const JoinRequest& request);
 // That a rank which asked for this can work with it; `rules`: of the protocol that it asked for.
 [[nodiscard]] std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules);
-// Of every protocol; the protocols' rules check that each switch has a path up.
+// Independent of the protocol; the protocols' rules check that each switch has a path up.
 [[nodiscard]] std::string check(const Placement& placement, std::size_t ranks);
 [[nodiscard]] std::string check(const HeartbeatReply& reply);
 [[nodiscard]] std::string check(const JobView& view);

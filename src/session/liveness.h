@@ -41,7 +41,7 @@ class Liveness {
     const Time silent = after(heard_, timeout);
     return closed_ ? std::min(silent, after(*closed_, reconnect_allowed)) : silent;
   }
-  // Of a dead one: whether its connection's end says so.
+  // Whether it counts as dead because its connection ended.
   [[nodiscard]] bool has_closed() const { return closed_.has_value(); }
 
  private:

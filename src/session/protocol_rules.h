@@ -64,7 +64,7 @@ struct ProtocolRules {
   std::function<std::string(const Placement& placement)> check_placement;
   std::function<Cost(const Terms& terms)> cost;
 
-  // Of protocols with a part of their own; else there is none, and a slot holds a packet.
+  // For protocols with data of their own in joins; without it, a slot holds a packet.
   struct Own {
     std::function<std::string(const JoinRequest& request)> check_request;
     std::function<std::optional<Difference>(const JoinRequest& first, const JoinRequest& second)> compare;

@@ -44,7 +44,7 @@ struct RegistryConfig {
   Duration heartbeat_timeout = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of a silent rank (liveness.h)
   // For a job that never becomes complete. Longer than any worker's connect deadline should be.
   Duration join_timeout = std::chrono::minutes(30);
-  // Of jobs' packets, where `keys` may be told to ranks: the control channel is secret. A rank may ask for more.
+  // How packets are protected, where `keys` may be told to ranks: the control channel is secret. A rank may ask for more.
   PacketSecurity security = PacketSecurity::none;
   bool keys = false;
   bool keys_below = false;                // and to the switches below

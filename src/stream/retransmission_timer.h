@@ -17,7 +17,7 @@ namespace netsum::stream {
   return timeout + timeout * (static_cast<std::int64_t>(place % phases) * step % phases) / (2 * phases);
 }
 
-// Of so many answers in a tree of switches, one is likely to be of a chunk of which nothing was lost on any link.
+// Among so many answers in a tree of switches, one is likely to be for a chunk that lost no packet on any link.
 inline constexpr std::uint32_t answers_in_tree = 8;
 
 // The time-out of a lane, from round trips whose answered transmission is certain (RFC 6298's smoothing).

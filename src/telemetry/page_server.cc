@@ -48,7 +48,7 @@ constexpr char for_browsers[] =
     "\r\nContent-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-// Of a request's head; `name`: in small letters. Empty: it has none.
+// The value of a header in a request's head; `name`: in small letters. Empty: there is no such header.
 std::string_view header_in(std::string_view head, std::string_view name) {
   constexpr std::string_view blanks = " \t";
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t most_known_ways = 16384;
 constexpr std::size_t most_handed = 512 << 10;  // bytes of frames that wait for a lane whose queue they did not come to
-// Of a lane with queues of its own: where a NIC puts frames elsewhere nevertheless, they are looked for now and then.
+// A lane with queues of its own looks at the others so rarely, for frames that the NIC puts there nevertheless.
 constexpr std::uint32_t looks_between = 32;
 constexpr std::uint16_t first_free_port = 49152;
 constexpr int most_batches = 8;

@@ -17,7 +17,7 @@ struct Plugin {
 // Throws Error: refused.
 [[nodiscard]] void* plugin_function(const Plugin& plugin, const char* symbol);
 
-// Of what a library says: errors are one line.
+// The first line of what a library says: errors are one line.
 [[nodiscard]] std::string first_line(const std::string& text);
 
 }  // namespace netsum::transport

@@ -135,7 +135,7 @@ struct GradientPacket {
   Directions directions;
   std::span<const std::byte> payload, high;  // high: int16 words, empty unless wide
 };
-// Of directions that are not broad.
+// The header's length where no direction is broad.
 inline constexpr std::size_t gradient_header_bytes = common_bytes + max_levels + 4 * max_levels;
 // Broad: two bytes for each fan-in, and as many words as so many levels' bitmaps have.
 [[nodiscard]] constexpr std::size_t broad_header_bytes(std::uint32_t words) {

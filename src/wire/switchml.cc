@@ -29,7 +29,7 @@ static_assert(static_cast<std::uint8_t>(Type::acknowledgement) <= type_bits);
 constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4,
                        known_flags = flag_version | flag_masks | flag_acknowledge;
 
-// Of the values: the type in the low 4 bits, as an index here, and the operation above it.
+// A byte describes the values: the type in the low 4 bits, as an index here, and the operation above it.
 constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
                             DType::int64, DType::int16,   DType::int8,     DType::uint8};
 constexpr std::uint8_t dtype_bits = 0x0f;

@@ -32,7 +32,7 @@ struct Entries {
 // A job as the switch showed it last.
 struct Seen {
   switchml::JobCounters counters;
-  // Of each version of each slot: the gate of its last 64 elements, which says of whom it has all, and what opened its
+  // For each version of each slot: the gate of its last 64 elements, which says of whom it has all, and what opened its
   // round: the operation's lower half, and the chunk. Empty: unknown.
   std::vector<ChipGate> gates;
   std::vector<std::uint64_t> opened;

@@ -7,7 +7,7 @@
 
 namespace netsum::dataplane::xdp {
 
-// Of packets of `elements` elements from `from` to `to`, by that hop. Without a UDP checksum, which IPv4 allows.
+// Headers of packets of `elements` elements from `from` to `to`, by that hop. No UDP checksum, which IPv4 allows.
 [[nodiscard]] XdpWay way_to(const Endpoint& to, const Endpoint& from, const transport::NextHop& hop, std::uint32_t elements);
 
 // To a group of IP multicast, from that interface.

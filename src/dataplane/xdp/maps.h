@@ -98,7 +98,7 @@ struct XdpManySlot {
 
 enum { xdp_max_lanes = 64 };
 
-// Of a lane, on each processor: packets that belong to no job.
+// Counters of a lane's packets that belong to no job, on each processor.
 struct XdpStrangers {
   uint64_t malformed[8];  // by ChipFault
   uint64_t unknown_job, unexpected_type;

@@ -425,7 +425,7 @@ void Switch::answer_waiting(Job& job, SlotState& slot, std::uint32_t position, T
   tell_waiting(job, slot, child, sink);
 }
 
-// Of the chunks before this one, to which the rank has contributed. Slots are shared, and may hold something else by now.
+// Tells the rank which chunks before this one it has lost. Slots are shared, and may hold other chunks by now.
 void Switch::tell_losses(Job& job, std::uint32_t position, std::uint64_t sequence, Sink& sink) {
   job.gaps.contributed(position, sequence, [&](std::uint32_t index, std::uint64_t lost) {
     SlotState& slot = slots_[index];

@@ -29,7 +29,7 @@ struct BumpCounters {
   std::uint64_t trains = 0;                                // several packets in one frame, unsegmented: bridged unread
   std::uint64_t unreadable[wire::parse_error_kinds] = {};  // RoCE, but not of reliable connections: bridged
   std::uint64_t roce = 0;                                  // handed to the accelerator
-  // Of gradient connections; not bridged, as they would arrive unsummed.
+  // Frames of gradient connections that were dropped: bridged, they would arrive unsummed.
   std::uint64_t dropped_trains = 0;
   std::uint64_t dropped_unreadable = 0;  // including fragments
   std::uint64_t dropped_virtual = 0;     // of connections between bumps, which are not in frames

@@ -262,7 +262,7 @@ void LearnedRacks::announce(std::uint64_t incarnation, Sink& sink, std::uint64_t
 void LearnedRacks::on_told(const Leaf& leaf, const Message& message, Time now, Sink& sink) {
   const std::uint64_t incarnation = leaf.ring.incarnation;
   const Accelerator::Gathered gathered = tunnel_.accelerator().gathered(incarnation);
-  // Of connections that have been replaced since.
+  // The message is about connections that have been replaced since.
   if (message.process != leaf.rack.process || message.attempt != gathered.attempt || !gathered.complete) return;
   if (message.kind == Message::Kind::ask) return announce(incarnation, sink, message.challenge);
   if (message.kind == Message::Kind::over) {

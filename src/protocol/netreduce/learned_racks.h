@@ -28,7 +28,7 @@ namespace netsum::netreduce {
 [[nodiscard]] std::optional<RingConfig> rack_ring(const RingConfig& ring, std::uint32_t rack, const Endpoint& root);
 // At the root, whose lines are the racks with ranks. `bumps`: by rack. `life`: 0 to know how much memory it takes.
 [[nodiscard]] TunnelRing root_ring(const RingConfig& ring, std::span<const Endpoint> bumps, std::uint64_t life);
-// Of all that the bumps of a ring must have been given alike.
+// A digest of the settings of a ring that must be the same at all its bumps.
 [[nodiscard]] std::uint32_t digest_of(const RingConfig& ring);
 
 struct LearnedRacksCounters {

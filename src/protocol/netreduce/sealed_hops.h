@@ -19,7 +19,7 @@ namespace netsum::netreduce {
   return ConnectionHash()(connection);
 }
 
-// Of a packet in a tunnel, from its IP header on; none: it is too short to have a connection.
+// The mark of a tunnelled packet's connection, from the IP header on; none: the packet is too short to have one.
 [[nodiscard]] inline std::optional<std::uint64_t> mark_of(std::span<const std::byte> packet) {
   constexpr std::size_t udp_bytes = 8, qp_at = 5;  // in the base transport header
   if (packet.empty()) return std::nullopt;

@@ -512,7 +512,7 @@ bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
   return true;
 }
 
-// Of a child switch's sums, it decides by itself: it sends them in the order in which its ranks let it.
+// Not for child switches: they decide by themselves, as they send sums in the order in which their ranks let them.
 void Switch::tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink) {
   job.overtaken.contributed(static_cast<std::uint32_t>(member), slot.place, [&](std::uint32_t round, std::uint64_t place) {
     SlotState& other = job.slots[round];
