@@ -24,9 +24,9 @@ bool is_loopback(const std::string& listen) {
 
 Admittance::Admittance(Settings& settings) {
   settings.add("token-file", token_file_, "FILE",
-               "Workers must know the secret in the first line of this file; it is never sent");
+               "File with the secret of the workers in its first line; the secret is never sent");
   settings.add_flag("anyone-may-join", anyone_may_join_,
-                    "Listen on an address that other hosts reach although there is no token");
+                    "Allow --listen on an address that other hosts reach, without a token");
 }
 
 std::string Admittance::resolve(const std::string& listen, const std::string& others) const {
@@ -50,7 +50,7 @@ TenantAdmittance::TenantAdmittance(Settings& settings) : settings_(settings), se
   settings.add("tenants", tenants_file_, "FILE",
                "TOML file of tenants, each with a token, jobs and limits of its own; read again on SIGHUP");
   settings.add("daemon-token-file", daemon_token_file_, "FILE",
-               "Secret of daemons, in the first line: only daemons that know it may tell this one of jobs");
+               "File with the secret of daemons in its first line: only daemons that have it may install jobs at this one");
   settings.add("memory-mib", memory_mib_, "MIB", "Memory that all jobs together may have").positive();
 }
 

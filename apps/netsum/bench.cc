@@ -57,48 +57,49 @@ class BenchCommand final : public Command {
     Settings& s = settings();
     s.add("protocol", options_.protocol, "NAME", "switchml, atp or netreduce");
     s.add("elements", options_.elements, "E",
-          "Elements of the tensor; in reduce-scatter and all-gather of all parts together, which have the same length");
+          "Elements of the tensor; for reduce-scatter and all-gather, of the equal parts of all ranks together");
     s.add("dtype", options_.dtype, "TYPE",
-          "float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool; protocols but SwitchML add the "
-          "first three and int32");
+          "float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool; ATP and NetReduce sum only "
+          "float32, float16, bfloat16 and int32");
     s.add("wire", options_.wire, "FORMAT",
-          "SwitchML: how floats travel: native (in the tensor's own width), float32, float16 or bfloat16");
-    s.add("profile", options_.profile, "NAME", "SwitchML: of the aggregators' data plane, as netsum switch has it");
+          "SwitchML: format of floats in packets: native (the tensor's own width), float32, float16 or bfloat16");
+    s.add("profile", options_.profile, "NAME", "SwitchML: profile of the aggregators, software or chip (see netsum switch)");
     s.add("op", options_.op, "OP", "sum or avg; SwitchML also min, max, prod, band, bor, bxor");
     s.add("scaling", options_.scaling, "HOW",
-          "ATP: fixed or dynamic; of the parameter servers here, or as those of --ps have it");
-    s.add("magnitude", options_.magnitude, "BITS", "Inputs of float32 or bfloat16 are 2^BITS times as large").between(0, 64);
+          "ATP: scaling of floats, fixed or dynamic; with --ps, the same as at the parameter servers");
+    s.add("magnitude", options_.magnitude, "BITS", "Multiply inputs of float32 or bfloat16 by 2^BITS").between(0, 64);
     s.add("iterations", options_.iterations, "I", "Timed calls").between(1, 1'000'000);
-    s.add("warmup", options_.warmup, "W", "Calls before, not timed");
+    s.add("warmup", options_.warmup, "W", "Untimed calls before the timed ones");
     s.add("warmup-elements", options_.warmup_elements, "E",
-          "Elements of those at most, which saves time on slow links; 0: all");
+          "Most elements of an untimed call, to save time on slow links; 0: --elements");
     s.add("seed", options_.seed, "S", "Seed of the inputs and, if --loss-seed is 0, of the losses");
-    s.add("loss", options_.loss, "P", "Drop each datagram with this probability at its receiver, both ways")
+    s.add("loss", options_.loss, "P", "Drop each datagram with this probability at its receiver, in both directions")
         .between(0.0, 0.9);
-    s.add("loss-seed", options_.loss_seed, "S", "Seed of the losses alone");
+    s.add("loss-seed", options_.loss_seed, "S", "Seed of the losses; 0: --seed");
     s.add("threads", options_.threads, "T",
-          "I/O threads of a worker; 0: one, or with all on this machine one per CPU up to 8, pinned if it has no more")
+          "I/O threads of a worker; 0: one, or if all run on this machine, one per CPU up to 8 (pinned on at most 8 CPUs)")
         .between(0, 64);
     s.add("packet-elements", options_.packet_elements, "P",
-          "A multiple of 64 up to 1024, or of 256; NetReduce: 64 to 1024, a power of two, or without --verbs a multiple of "
-          "1024; 0: the most that the MTU takes");
+          "Elements per packet: a multiple of 64 up to 1024, or of 256; NetReduce: a power of two from 64 to 1024, or "
+          "without --verbs a multiple of 1024; 0: as many as the MTU allows");
     s.add("slots", options_.slots, "N",
-          "Window per lane, a power of two, NetReduce: in messages; 0: from the measured bandwidth-delay product");
+          "Slots per lane (the window), a power of two; NetReduce: messages; 0: from the measured bandwidth-delay product");
     s.add("message-packets", options_.message_packets, "L",
-          "NetReduce: packets of a message; 0: a quarter of the measured window")
+          "NetReduce: packets per message; 0: a quarter of the measured window")
         .between(0, 4096);
-    s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or random");
-    s.add_flag("local-checksums", options_.local_checksums, "SwitchML and ATP: checksums over this host's loopback too");
-    s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window under way always");
+    s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or 'random'");
+    s.add_flag("local-checksums", options_.local_checksums, "SwitchML and ATP: use checksums on the loopback device too");
+    s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window in flight always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
-    s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
-    s.add_flag("spin", options_.spin, "With --transport shm: threads never sleep in a call, but yield the CPU");
-    s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all ranks to have joined")
+    s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
+    s.add_flag("spin", options_.spin, "With --transport shm: threads yield the CPU in a call instead of sleeping");
+    s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "Deadline for all ranks to join")
         .between(0.001, 1e6);
-    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one call").between(0.001, 1e6);
+    s.add("deadline", options_.deadline_seconds, "SECONDS", "Deadline of one call").between(0.001, 1e6);
     s.add_flag("back-to-back", options_.back_to_back,
-               "For latency: no barriers between the timed calls; the time of each is the mean of the ranks'");
-    s.add("transport", options_.transport, "HOW", "SwitchML: udp, or shm: shared memory, of ranks on the aggregator's host");
+               "Measure latency: no barriers between the timed calls; the time of a call is the mean over the ranks");
+    s.add("transport", options_.transport, "HOW",
+          "SwitchML: udp, or shm (shared memory; all ranks on the aggregator's host)");
     s.add_flag("allocate", options_.allocate,
                "Tensors in memory from Communicator::allocate(): with --transport shm nothing is copied in or out");
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
@@ -121,10 +122,11 @@ class BenchCommand final : public Command {
     s.add("pool-elements", options_.pool_elements, "E", "ATP: elements of each; 0: 10880, the most")
         .between(0, 10880)
         .group(local);
-    s.add("racks", options_.racks, "R[,R2]",
-          "SwitchML, NetReduce: switches below the aggregators, each with its part of the workers; R2: switches between")
+    s.add(
+         "racks", options_.racks, "R[,R2]",
+         "SwitchML, NetReduce: R switches below the aggregators, which share the workers; R2: switches in the level between")
         .group(local);
-    s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT", "SwitchML: results by IP multicast, as netsum switch has it")
+    s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT", "SwitchML: send results by IP multicast (see netsum switch)")
         .group(local);
     const auto across = "One worker, across hosts";
     s.add("ps", options_.servers, "HOST:PORT[,...]", "ATP: the parameter servers, in the same order on all ranks")
@@ -138,37 +140,42 @@ class BenchCommand final : public Command {
         .group(across);
     s.add("verbs", options_.verbs, "DEVICE", "NetReduce: RDMA device of this rank; its aggregators are bumps in the wire")
         .group(across);
-    s.add("verbs-port", options_.verbs_port, "N", "Its port").between(1, 255).group(across);
-    s.add("verbs-gid-index", options_.verbs_gid_index, "N", "Its address; first: of RoCEv2, of IPv4 if there is one")
+    s.add("verbs-port", options_.verbs_port, "N", "Port of the RDMA device").between(1, 255).group(across);
+    s.add("verbs-gid-index", options_.verbs_gid_index, "N",
+          "GID index of the RDMA device; first: its first RoCEv2 address, IPv4 preferred")
         .group(across);
-    s.add("verbs-ack-timeout", options_.verbs_ack_timeout, "T", "It waits 4.096 us * 2^T, or longer, for an acknowledgement")
+    s.add("verbs-ack-timeout", options_.verbs_ack_timeout, "T",
+          "Acknowledgement time-out of the RDMA device, at least 4.096 us * 2^T")
         .between(1, 31)
         .group(across);
-    s.add("verbs-retries", options_.verbs_retries, "N", "How often it retransmits before it gives up")
+    s.add("verbs-retries", options_.verbs_retries, "N", "Retransmissions of the RDMA device before it gives up")
         .between(0, 7)
         .group(across);
-    s.add("verbs-traffic-class", options_.verbs_traffic_class, "N", "DSCP and ECN bits of its packets")
+    s.add("verbs-traffic-class", options_.verbs_traffic_class, "N",
+          "Traffic class (DSCP and ECN bits) of the RDMA device's packets")
         .between(0, 255)
         .group(across);
-    s.add("verbs-service-level", options_.verbs_service_level, "N", "Priority of its packets").between(0, 7).group(across);
-    s.add("job", options_.job, "NAME", "Ranks of the same job meet").group(across);
-    s.add("rank", options_.rank, "R", "This worker").group(across);
+    s.add("verbs-service-level", options_.verbs_service_level, "N", "Service level (priority) of the RDMA device's packets")
+        .between(0, 7)
+        .group(across);
+    s.add("job", options_.job, "NAME", "Name of the job, the same on all ranks").group(across);
+    s.add("rank", options_.rank, "R", "Rank of this worker").group(across);
     s.add("world-size", options_.world_size, "N", "Workers of the job").between(1, 256).group(across);
     s.add("recovery", options_.recovery_seconds, "SECONDS",
-          "Wait so long for ranks that die to be started again, and for aggregators; 0: a death is the end")
+          "How long to wait until dead ranks and aggregators are restarted; 0: a death ends the job")
         .between(0.0, 1e6)
         .group(across);
-    s.add("token-file", options_.token_file, "FILE", "Secret that the aggregator wants, in the first line").group(across);
-    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channel is TLS").group(across);
-    s.add(
-         "packet-security", options_.packet_security, "HOW",
-         "The least protection of packets to other hosts: none, tag or encrypt; aggregators with TLS give tag by themselves")
+    s.add("token-file", options_.token_file, "FILE", "File with the aggregator's secret in its first line").group(across);
+    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file of trusted CAs: use TLS on the control channel").group(across);
+    s.add("packet-security", options_.packet_security, "HOW",
+          "Minimum protection of packets to other hosts: none, tag or encrypt; aggregators with TLS use at least tag by "
+          "default")
         .group(across);
     s.add("data-path", options_.data_path, "NAME",
-          "How packets to aggregators on other hosts pass: sockets; xdp: past the kernel, by AF_XDP; dpdk: by DPDK's ports")
+          "How packets to aggregators on other hosts are sent: sockets (kernel UDP), xdp (AF_XDP) or dpdk")
         .group(across);
     add_dpdk(s, options_.dpdk, across);
-    s.add_flag("require-keys", options_.require_keys, "Join no job whose packets have no keys").group(across);
+    s.add_flag("require-keys", options_.require_keys, "Refuse to join a job without packet keys").group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
     footer(
         "Every result of every iteration on every rank is compared with the exact one, which the benchmark computes "
@@ -221,7 +228,7 @@ class BenchCommand final : public Command {
       throw UsageError("--transport is udp or shm, not '" + options_.transport + "'");
     }
     if (options_.spin && (options_.transport != "shm" || !options_.busy_poll)) {
-      throw UsageError("--spin is of --transport shm, and not with --busy-poll false");
+      throw UsageError("--spin requires --transport shm, and excludes --busy-poll false");
     }
     static_cast<void>(data_path_of(options_.data_path, options_.dpdk));
     check_flags(protocol, options_);
@@ -233,7 +240,7 @@ class BenchCommand final : public Command {
     }
     static_cast<void>(options_.verbs_settings());
     if (options_.magnitude != 0 && dtype != DType::float32 && dtype != DType::bfloat16) {
-      throw UsageError("--magnitude is of float32 and bfloat16");
+      throw UsageError("--magnitude requires --dtype float32 or bfloat16");
     }
     check_sizes();
     if (options_.loss_seed == 0) options_.loss_seed = options_.seed;

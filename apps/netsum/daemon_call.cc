@@ -9,11 +9,11 @@ namespace netsum::app {
 DaemonCall::DaemonCall(Settings& settings) {
   settings.add("switch", address_, "HOST:PORT",
                "The daemon: an aggregator, a parameter server or a bump; or srv:NAME or @FILE, if it names one");
-  settings.add("token-file", token_file_, "FILE", "Secret that the daemon wants, in the first line");
+  settings.add("token-file", token_file_, "FILE", "File with the daemon's secret in its first line");
   settings.add("daemon-token-file", daemon_token_file_, "FILE",
-               "The daemon's own secret, in the first line: of a daemon with tenants it reaches all jobs");
-  settings.add("tls-ca", tls_ca_, "FILE", "PEM file: the control channel is TLS");
-  settings.add("connect-deadline", deadline_seconds_, "SECONDS", "For the answer").between(0.001, 1e6);
+               "File with the daemon's own secret in its first line; at a daemon with tenants it gives access to all jobs");
+  settings.add("tls-ca", tls_ca_, "FILE", "PEM file of trusted CAs: use TLS on the control channel");
+  settings.add("connect-deadline", deadline_seconds_, "SECONDS", "Deadline for the answer").between(0.001, 1e6);
 }
 
 control::Client DaemonCall::client() const {

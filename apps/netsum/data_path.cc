@@ -25,19 +25,17 @@ void add_dpdk(Settings& settings, DpdkOptions& dpdk, const std::string& heading)
   auto args = settings.add("dpdk-args", dpdk.args, "ARGS",
                            "With dpdk: arguments of its EAL, which name the ports: '-a 0000:03:00.0'");
   auto address = settings.add("dpdk-address", dpdk.address, "ADDRESS/BITS[,GATEWAY]",
-                              "With dpdk: this process's own IPv4 address at these ports, and the network's length");
+                              "With dpdk: IPv4 address of this process at these ports, with its prefix length");
   if (heading.empty()) return;
   args.group(heading);
   address.group(heading);
 }
 
 DataPathSettings::DataPathSettings(Settings& settings) {
-  settings.add("data-path", path_, "NAME",
-               "How packets pass: sockets: through the kernel; xdp: past it, by AF_XDP; dpdk: by DPDK's ports");
-  settings.add(
-      "interface", interfaces_, "NAME[,...]",
-      "With xdp: the network interfaces towards ranks and other switches; for a data path, that of --listen if none "
-      "is given");
+  settings.add("data-path", path_, "NAME", "How packets are sent: sockets (kernel UDP), xdp (AF_XDP) or dpdk");
+  settings.add("interface", interfaces_, "NAME[,...]",
+               "With xdp: the network interfaces towards ranks and other switches; a data path uses the interface of "
+               "--listen by default");
   add_dpdk(settings, dpdk_);
 }
 

@@ -48,20 +48,16 @@ std::string json_of(const Findings& findings) {
 class DoctorCommand final : public Command {
  public:
   DoctorCommand(CLI::App& app, Sections& sections) : Command(app, "doctor", sections) {
-    settings().add("switch", address_, "HOST:PORT", "A running daemon, to look at the way there too");
-    settings().add("token-file", token_file_, "FILE", "Secret that it wants, in the first line");
-    settings().add("tls-ca", tls_ca_, "FILE", "PEM file: its control channel is TLS");
+    settings().add("switch", address_, "HOST:PORT", "A running daemon: check the path to it too");
+    settings().add("token-file", token_file_, "FILE", "File with the daemon's secret in its first line");
+    settings().add("tls-ca", tls_ca_, "FILE", "PEM file of trusted CAs: use TLS on the control channel");
     settings().add("tls-cert", tls_cert_, "FILE", "PEM certificate that this host's daemon will have");
     settings().add_flag("json", json_, "Print one JSON object in place of text");
     footer(
-        "Looks at this host, and with --switch at the way to it: buffers, MTU, offloads, firewalls, certificates, huge "
-        "pages,\n"
-        "other data paths, and the throughput to expect. It changes nothing: each finding comes with the command that "
-        "does.\n"
-        "Exit code 1: something is wrong.\n"
-        "Examples:\n"
-        "  netsum doctor --tls-cert cert.pem                       before the first daemon\n"
-        "  netsum doctor --switch 10.0.0.1:7170 --token-file token before the first job");
+        "Looks at this host, and with --switch at the path to a daemon: buffers, MTU, offloads, firewalls, certificates, "
+        "huge pages,\nother data paths, and the throughput to expect. It changes nothing: each finding comes with the "
+        "command that does.\nExit code 1: something is wrong.\nExamples:\n  netsum doctor --tls-cert cert.pem               "
+        "        before the first daemon\n  netsum doctor --switch 10.0.0.1:7170 --token-file token before the first job");
   }
 
   int run() override {

@@ -54,8 +54,7 @@ void check_dates(const X509* certificate, const std::string& whose, Findings& fi
   const std::string name = whose + " (" + subject_of(certificate) + ")";
   int days = 0, seconds = 0;
   if (X509_cmp_current_time(until) < 0) {
-    findings.push_back(
-        {"certificate", Level::wrong, name + " expired on " + text_of(until) + ": nobody can connect", renew});
+    findings.push_back({"certificate", Level::wrong, name + " expired on " + text_of(until) + ": clients refuse it", renew});
   } else if (X509_cmp_current_time(from) > 0) {
     findings.push_back({"certificate", Level::wrong,
                         name + " is valid only from " + text_of(from) + " on: is this host's clock right?",
@@ -129,7 +128,8 @@ void check_certificate_of(const std::string& address, const std::string& ca, Fin
   SSL_set_alpn_protos(tls.get(), protocols, sizeof protocols);
   SSL_set_fd(tls.get(), socket->number());
   if (!shake_hands(tls.get(), socket->number())) {
-    findings.push_back({"certificate", Level::wrong, "the daemon at " + address + " speaks no TLS, and --tls-ca wants it to",
+    findings.push_back({"certificate", Level::wrong,
+                        "the daemon at " + address + " does not use TLS, and --tls-ca requires TLS",
                         "netsum switch --tls-cert cert.pem --tls-key key.pem ..., or omit --tls-ca"});
     return;
   }

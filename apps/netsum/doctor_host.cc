@@ -125,7 +125,8 @@ void check_offloads(int socket, const Link& link, Findings& findings) {
   }
   const auto flags = offload(socket, link.name, ETHTOOL_GFLAGS);
   if (flags && (*flags & ETH_FLAG_LRO) != 0) {
-    findings.push_back({"offloads", Level::advice, link.name + ": large receive offload is on: no bump may stand there",
+    findings.push_back({"offloads", Level::advice,
+                        link.name + ": large receive offload is on: a bump in the wire cannot use this interface",
                         "ethtool -K " + link.name + " lro off"});
   }
 }
@@ -144,8 +145,8 @@ void check_buffer(const char* name, const char* setting, Findings& findings) {
   const std::string line = "net.core." + std::string(setting) + "=" + wanted;
   findings.push_back({name, *most < (1 << 20) ? Level::wrong : Level::advice,
                       "net.core." + std::string(setting) + " is " + std::to_string(*most) + " (" + session::in_bytes(*most) +
-                          "): sockets want " + session::in_bytes(transport::socket_buffer_bytes) +
-                          ", and without CAP_NET_ADMIN get no more than this: bursts are lost",
+                          "): sockets need " + session::in_bytes(transport::socket_buffer_bytes) +
+                          ", and without CAP_NET_ADMIN they get no more than this limit: bursts are lost",
                       "sysctl -w " + line + " && echo '" + line + "' >>/etc/sysctl.d/60-netsum.conf"});
 }
 
@@ -170,11 +171,11 @@ void check_processors(Findings& findings) {
   const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (governor == "powersave") {
     findings.push_back({"processors", Level::advice,
-                        "the processors' governor is powersave: threads that wake up for packets begin slowly",
+                        "the processors' governor is powersave: threads that wake up for packets start slowly",
                         "cpupower frequency-set -g performance"});
   }
   findings.push_back({"processors", Level::good,
-                      std::to_string(std::thread::hardware_concurrency()) + " processors: at most so many --threads"});
+                      std::to_string(std::thread::hardware_concurrency()) + " processors: use at most as many --threads"});
 }
 
 void check_files(Findings& findings) {

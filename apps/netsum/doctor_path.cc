@@ -146,7 +146,7 @@ std::uint32_t check_path(const Endpoint& lane, const std::string& address, Findi
   }
   findings.push_back({"mtu", Level::wrong,
                       "packets of " + std::to_string(path.mtu) + " bytes, this interface's MTU, do not reach " + address +
-                          ", and nobody says so: the longest that do have " + std::to_string(most),
+                          ", and no router reports it: the longest packets that arrive have " + std::to_string(most),
                       "ip link set dev " + interface_with(path.local) + " mtu " + std::to_string(most) +
                           "      (or raise the MTU of the switch's interface, and of those on the way)"});
   return most;
@@ -181,7 +181,7 @@ void check_speed(const Endpoint& lane, std::uint32_t mtu, const std::string& add
   const bool slow = round_trip > std::chrono::milliseconds(2);
   findings.push_back(
       {"speed", slow ? Level::advice : Level::good, what,
-       slow ? "ping -c 5 " + address.substr(0, address.rfind(':')) + "      (a switch belongs into the same rack)" : ""});
+       slow ? "ping -c 5 " + address.substr(0, address.rfind(':')) + "      (the switch should be in the same rack)" : ""});
 }
 
 }  // namespace

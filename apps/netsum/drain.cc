@@ -20,18 +20,16 @@ class DrainCommand final : public Command {
     settings().add_flag("undo", undo_, "Admit new jobs again");
     settings()
         .add("wait", wait_seconds_, "SECONDS",
-             "Return when no job runs any more, or with 1 after so many seconds; 0: at once")
+             "Wait up to this many seconds until no job runs, then exit with code 1; 0: do not wait")
         .between(0.0, 1e6);
     settings().add_flag("json", json_, "Print JSON");
     footer(
-        "Before a daemon is stopped or its host maintained: it admits no new job from now on, also none whose ranks are "
-        "not\n"
-        "all there yet, and says so to ranks that join. Jobs that run go on, and recover. A daemon that is started again\n"
-        "admits jobs. It takes the daemon's own token, not a tenant's.\n"
-        "Exit codes: 0 done, 1 jobs still ran after --wait, 3 the daemon was not reachable, or does not permit it.\n"
-        "Examples:\n"
-        "  netsum drain --switch 10.0.0.1:7170 --token-file token --wait 3600 && systemctl restart netsum-switch\n"
-        "  netsum drain --switch 10.0.0.1:7170 --token-file token --undo");
+        "Use it before a daemon is stopped or its host is maintained. The daemon admits no new job, also no job that "
+        "still\nwaits for ranks, and refuses ranks that join. Running jobs continue, and may recover. A restarted daemon "
+        "admits jobs\nagain. The command requires the daemon's own token, not a tenant's.\nExit codes: 0 done, 1 jobs still "
+        "ran after --wait, 3 the daemon was not reachable, or does not permit it.\nExamples:\n  netsum drain --switch "
+        "10.0.0.1:7170 --token-file token --wait 3600 && systemctl restart netsum-switch\n  netsum drain --switch "
+        "10.0.0.1:7170 --token-file token --undo");
   }
 
   int run() override {
@@ -66,7 +64,7 @@ class DrainCommand final : public Command {
     }
     const std::string run = jobs == 0 ? "no job runs" : jobs == 1 ? "1 job runs" : std::to_string(jobs) + " jobs run";
     std::printf("%s: %s\n", report.draining ? "draining" : "new jobs are admitted", run.c_str());
-    if (code != exit_done) std::fprintf(stderr, "netsum: %s still; the daemon goes on draining\n", run.c_str());
+    if (code != exit_done) std::fprintf(stderr, "netsum: %s still; the daemon keeps draining\n", run.c_str());
     return code;
   }
 

@@ -7,13 +7,13 @@ std::optional<PacketSecurity> packet_security_named(const std::string& name) {
   for (const PacketSecurity security : {PacketSecurity::none, PacketSecurity::tag, PacketSecurity::encrypt}) {
     if (name == to_string(security)) return security;
   }
-  throw UsageError("--packet-security is none, tag or encrypt, not '" + name + "'");
+  throw UsageError("--packet-security must be none, tag or encrypt, not '" + name + "'");
 }
 
 KeySettings::KeySettings(Settings& settings) {
   settings.add("packet-security", security_, "HOW",
-               "Of packets between hosts: none, tag (the default with TLS) or encrypt; a job's ranks may ask for more");
-  settings.add_flag("require-keys", required_, "Refuse jobs whose packets have no keys; keys require TLS");
+               "Protection of packets between hosts: none, tag (the default with TLS) or encrypt; ranks may ask for more");
+  settings.add_flag("require-keys", required_, "Refuse jobs without packet keys; keys require TLS");
 }
 
 }  // namespace netsum::app

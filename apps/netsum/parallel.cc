@@ -28,38 +28,41 @@ class ParallelCommand final : public Command {
     s.add("gpus", options_.gpus, "n", "GPUs of each machine: processes that share memory").between(1, 256);
     s.add("elements", options_.elements, "E", "Elements of the tensor, float32");
     s.add("iterations", options_.iterations, "I", "Timed all-reduces").between(1, 1'000'000);
-    s.add("warmup", options_.warmup, "W", "All-reduces before, not timed");
+    s.add("warmup", options_.warmup, "W", "Untimed all-reduces before the timed ones");
     s.add("seed", options_.seed, "S", "Seed of the inputs");
-    s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "For all processes to have come together")
+    s.add("connect-deadline", options_.connect_deadline_seconds, "SECONDS", "Deadline for all processes to connect")
         .between(0.001, 1e6);
-    s.add("deadline", options_.deadline_seconds, "SECONDS", "For one all-reduce").between(0.001, 1e6);
+    s.add("deadline", options_.deadline_seconds, "SECONDS", "Deadline of one all-reduce").between(0.001, 1e6);
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto network = "pn";
     s.add("threads", options_.threads, "T", "I/O threads of a process").between(1, 64).group(network);
-    s.add("packet-elements", options_.packet_elements, "P", "As in bench all-reduce; 0: the most that the MTU takes")
+    s.add("packet-elements", options_.packet_elements, "P",
+          "Elements per packet, as in bench all-reduce; 0: as many as the MTU allows")
         .group(network);
-    s.add("slots", options_.slots, "N", "As in bench all-reduce; 0: from the measured bandwidth-delay product")
+    s.add("slots", options_.slots, "N",
+          "Slots per lane, as in bench all-reduce; 0: from the measured bandwidth-delay product")
         .group(network);
     s.add("message-packets", options_.message_packets, "L",
-          "NetReduce: packets of a message; 0: a quarter of the measured window")
+          "NetReduce: packets per message; 0: a quarter of the measured window")
         .between(0, 4096)
         .group(network);
     s.add("switch-threads", options_.switch_threads, "T", "I/O threads of the aggregator, where it runs here")
         .between(1, 64)
         .group(network);
     const auto across = "One process, across hosts";
-    s.add("machine", options_.machine, "K", "This process's machine").group(across);
-    s.add("gpu", options_.gpu, "I", "Its GPU").group(across);
-    s.add("job", options_.job, "NAME", "Processes of the same job meet; on a machine no other live job has its name")
+    s.add("machine", options_.machine, "K", "Machine number of this process").group(across);
+    s.add("gpu", options_.gpu, "I", "GPU number of this process").group(across);
+    s.add("job", options_.job, "NAME",
+          "Name of the job, the same on all processes; no other running job on the machine may have it")
         .group(across);
     s.add("peers", options_.peers, "HOST:PORT[,...]", "fr, ta, pr: where each process listens, machine by machine")
         .group(across);
     s.add("token-file", options_.token_file, "FILE",
-          "Secret of the processes of a ring and of the aggregators, in the first line")
+          "File with the secret of the ring's processes and of the aggregators in its first line")
         .group(across);
     s.add("switch", options_.switches, "HOST:PORT[,...]", "pn: the aggregators; ATP: this machine's switch").group(across);
     s.add("ps", options_.servers, "HOST:PORT[,...]", "pn with ATP: the parameter servers").group(across);
-    s.add("tls-ca", options_.tls_ca, "FILE", "pn: PEM file: the control channel is TLS").group(across);
+    s.add("tls-ca", options_.tls_ca, "FILE", "pn: PEM file of trusted CAs: use TLS on the control channel").group(across);
     s.add_flag("rank-report", options_.rank_report, "Tell a parent: which iteration ended, and what failed").group("");
     footer(
         "Machines of several GPUs, in the patterns of NetReduce's section 3.4 (docs/parallel.md). Every result of every\n"
@@ -97,10 +100,10 @@ class ParallelCommand final : public Command {
     if (options_.pattern != "pn") {
       for (const auto* name :
            {"protocol", "switch", "ps", "tls-ca", "threads", "packet-elements", "slots", "message-packets"}) {
-        if (given(name)) throw UsageError(settings().origin(name) + " is of --pattern pn");
+        if (given(name)) throw UsageError(settings().origin(name) + " requires --pattern pn");
       }
     } else if (given("peers")) {
-      throw UsageError(settings().origin("peers") + " is of rings: --pattern fr, ta or pr");
+      throw UsageError(settings().origin("peers") + " requires --pattern fr, ta or pr");
     }
     if (given("ps") && !at_servers) throw UsageError("--ps requires --protocol atp");
     if (!is_one()) {
@@ -113,7 +116,7 @@ class ParallelCommand final : public Command {
     if (options_.machine >= options_.machines) throw UsageError("--machine is not below --machines");
     if (options_.gpu >= options_.gpus) throw UsageError("--gpu is not below --gpus");
     if (options_.pattern != "pn" && split_list(options_.peers).size() != options_.ranks()) {
-      throw UsageError("--peers names all " + std::to_string(options_.ranks()) + " processes, machine by machine");
+      throw UsageError("--peers must name all " + std::to_string(options_.ranks()) + " processes, machine by machine");
     }
     if (options_.in_network() && options_.switches.empty()) throw UsageError("--pattern pn requires --switch HOST:PORT");
     if (options_.in_network() && at_servers && options_.servers.empty()) {

@@ -17,42 +17,40 @@ class PsCommand final : public Command {
     options_.listen = "127.0.0.1:0";
     Settings& s = settings();
     s.add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
-    s.add("threads", options_.threads, "N", "I/O threads, each with its own socket; the switches need as many")
+    s.add("threads", options_.threads, "N", "I/O threads, each with its own socket; the switches need at least as many")
         .between(1, 64);
-    s.add("slots", options_.slots, "N", "Chunks of 256 elements that all jobs together may have under way").positive();
+    s.add("slots", options_.slots, "N", "Chunks of 256 elements that all jobs together may have in flight").positive();
     s.add("switch-parent", parents_, "SWITCH=PARENT[,...]",
-          "Addresses of switches that are not next to this server, and of the switch that is next for each");
+          "For each switch that is not directly below this server, the next switch upstream");
     s.add("indexing", options_.indexing, "HOW",
-          "How chunks find slots: rehash, hash (for ever the first), or linear (sequence number modulo slots)");
+          "How chunks find slots: rehash, hash (never another slot), or linear (sequence number modulo slots)");
     s.add("parts", options_.parts, "N",
-          "For comparison: each of at most N jobs has a part of the slots for itself; 0: all share all");
+          "For comparison: divide the slots into N parts, one for each job; 0: all jobs share all slots");
     s.add("first-part", options_.first_part, "N",
           "The first of --parts, from 0, that this server gives to jobs: servers that share switches need different ones");
     s.add("own-parts", options_.own_parts, "N", "How many of --parts this server gives to jobs; 0: all from --first-part");
     s.add("overflow", options_.overflow, "HOW",
           "exact, or saturating as in the paper: then results may depend on the order of arrival");
     s.add("scaling", options_.scaling, "HOW",
-          "fixed: floats travel times 10^8; dynamic: times less where the largest of 8192 values would not fit");
+          "fixed: multiply floats by 10^8; dynamic: by less where the largest of 8192 values would not fit");
     s.add("metrics", options_.metrics, "[HOST:]PORT",
           "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
     s.add("flight-records", options_.flight_records, "FOLDER",
-          "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
+          "Write a flight record of each failed job to this folder, for `netsum explain`; the newest 100 are kept");
     s.add("tls-cert", options_.tls_cert, "FILE", "PEM certificate: the control channel is TLS; read again on SIGHUP");
     s.add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
-    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file: the switches' control channels are TLS");
-    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead").at_least(1000);
+    s.add("tls-ca", options_.tls_ca, "FILE", "PEM file of trusted CAs: use TLS on the control channels to switches");
+    s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank that is silent for this long counts as dead")
+        .at_least(1000);
     s.add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
     s.add("seed", options_.loss_seed, "S", "Seed of --loss");
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
-    s.add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
+    s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     footer(
-        "Ranks of ATP join here, and name the switch that they are at; this server tells the switches of the job, sums "
-        "what\n"
-        "finds no slot there, and sends the results. Runs until SIGTERM or SIGINT. The first line on stdout is\n"
-        "`listening HOST:PORT`, with the real port.\n"
-        "Examples:\n"
-        "  netsum switch --listen 10.0.0.1:7170 --token-file token &  netsum ps --listen 10.0.0.2:7270 --token-file token\n"
-        "  netsum ps --listen 10.0.9.2:7270 --token-file token --switch-parent "
+        "Ranks of ATP join here, and name their switch. This server installs the job at the switches, sums the chunks that "
+        "find\nno slot there, and sends the results. Runs until SIGTERM or SIGINT. The first line on stdout is\n`listening "
+        "HOST:PORT`, with the real port.\nExamples:\n  netsum switch --listen 10.0.0.1:7170 --token-file token &  netsum ps "
+        "--listen 10.0.0.2:7270 --token-file token\n  netsum ps --listen 10.0.9.2:7270 --token-file token --switch-parent "
         "10.0.1.1:7170=10.0.9.1:7170,10.0.2.1:7170=10.0.9.1:7170");
   }
 

@@ -31,7 +31,7 @@ void read_node(TableReader& reader, sim::NodePlan& node) {
   node.send_cost = reader.duration("send", node.send_cost);
   node.receive_cost = reader.duration("receive", node.receive_cost);
   if (reader.has("packets_per_second")) {
-    if (reader.has("receive")) throw reader.error("receive", "says the same as packets_per_second");
+    if (reader.has("receive")) throw reader.error("receive", "and packets_per_second exclude each other");
     const std::uint64_t rate = reader.number("packets_per_second", 1, 1, 1'000'000'000);
     node.receive_cost = Duration(static_cast<std::int64_t>(1'000'000'000 / rate));
   }
@@ -43,7 +43,7 @@ void read_node(TableReader& reader, sim::NodePlan& node) {
 sim::NodeId node_named(const sim::Topology& topology, const TableReader& reader, const std::string& key,
                        const std::string& name) {
   const auto node = topology.find(name);
-  if (!node) throw reader.error(key, "names a node that there is not: '" + name + "'");
+  if (!node) throw reader.error(key, "names an unknown node: '" + name + "'");
   return *node;
 }
 
@@ -68,7 +68,7 @@ sim::Topology read_network(TableReader& reader) {
         fan_out.push_back(static_cast<std::uint32_t>(each));
         hosts = std::min(hosts * each, most_hosts + 1);
       }
-      if (fan_out.empty()) throw reader.error("fan_out", "is missing: [4, 16] is 4 racks of 16 hosts");
+      if (fan_out.empty()) throw reader.error("fan_out", "is missing: for example [4, 16], 4 racks of 16 hosts");
       if (hosts > most_hosts) throw reader.error("fan_out", "makes more than " + std::to_string(most_hosts) + " hosts");
       topology = sim::tree(fan_out, all);
       break;
@@ -170,7 +170,7 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
     const std::vector<std::string> names{"layers", "buckets", "pieces", "whole"};
     const auto bucketing = static_cast<sim::Bucketing>(reader.choice("bucketing", names, 1));
     const std::uint64_t bytes = reader.bytes("bucket", bucketing == sim::Bucketing::pieces ? 4'000'000 : 25 << 20);
-    if (bytes < 4) throw reader.error("bucket", "is at least one element");
+    if (bytes < 4) throw reader.error("bucket", "must be at least one element");
     buckets = sim::buckets_of(workload, bucketing, bytes);
   } else if (reader.has("bucket")) {
     for (TableReader& each : reader.tables("bucket")) {
@@ -183,7 +183,7 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
       buckets.push_back(bucket);
     }
   } else {
-    if (!reader.has("elements")) throw reader.error("elements", "is missing, or a model, or [[job.bucket]]");
+    if (!reader.has("elements")) throw reader.error("elements", "is missing: give elements, a model or [[job.bucket]]");
     buckets.push_back({reader.number("elements", 1, 1, std::uint64_t{1} << 33), Duration::zero(), Duration::zero()});
   }
   if (!computes) {
@@ -221,7 +221,8 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
   for (const std::string& name : reader.texts("aggregators")) {
     const sim::NodeId node = node_named(experiment.topology, reader, "aggregators", name);
     const auto found = std::find(experiment.aggregators.begin(), experiment.aggregators.end(), node);
-    if (found == experiment.aggregators.end()) throw reader.error("aggregators", "names no aggregator: '" + name + "'");
+    if (found == experiment.aggregators.end())
+      throw reader.error("aggregators", "names a node that is not an aggregator: '" + name + "'");
     plan.aggregators.push_back(static_cast<std::uint32_t>(found - experiment.aggregators.begin()));
   }
   const auto index_of = [&](sim::NodeId node) {
@@ -239,7 +240,8 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
   training.buckets = read_compute(reader, path);
   training.stop = reader.duration("stop", for_ever);
   training.iterations = reader.number("iterations", training.stop == for_ever ? 1 : 0, 0, 1'000'000'000);
-  if (training.iterations == 0 && training.stop == for_ever) throw reader.error("iterations", "is 0, and there is no stop");
+  if (training.iterations == 0 && training.stop == for_ever)
+    throw reader.error("iterations", "must be above 0, or a stop must be given");
   for (const auto& [from, to] : reader.spans("pauses")) training.pauses.push_back({from, to});
   training.jitter = reader.real("jitter", 0, 0, 10);
   constexpr WireFormat wires[] = {WireFormat::native, WireFormat::float16, WireFormat::bfloat16};
@@ -253,7 +255,7 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
   flow.name = reader.text("name", "flow" + std::to_string(index));
   flow.from = node_named(topology, reader, "from", reader.text("from"));
   flow.to = node_named(topology, reader, "to", reader.text("to"));
-  if (flow.from == flow.to) throw reader.error("to", "is where it comes from");
+  if (flow.from == flow.to) throw reader.error("to", "must be another node than from");
   flow.start = reader.duration("start", Duration::zero());
   flow.stop = reader.duration("stop", for_ever);
   flow.tcp = reader.text("tcp", "");
@@ -266,7 +268,7 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
   flow.frame_bytes = static_cast<std::uint32_t>(reader.number("frame", 1514, 64, 65'535));
   flow.on = reader.duration("on", Duration::zero());
   flow.off = reader.duration("off", Duration::zero());
-  if (flow.off > Duration::zero() && flow.on == Duration::zero()) throw reader.error("on", "is missing beside off");
+  if (flow.off > Duration::zero() && flow.on == Duration::zero()) throw reader.error("on", "is missing, and off is given");
   reader.end();
   return flow;
 }
@@ -294,7 +296,8 @@ sim::Experiment parse_scenario(const std::string& text, const std::string& path)
   std::set<std::string> names;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     experiment.jobs.push_back(read_job(jobs[i], experiment, path, i));
-    if (!names.insert(experiment.jobs.back().plan.name).second) throw jobs[i].error("name", "is that of another job");
+    if (!names.insert(experiment.jobs.back().plan.name).second)
+      throw jobs[i].error("name", "is the name of another job too");
   }
   std::vector<TableReader> flows = top.tables("background");
   for (std::size_t i = 0; i < flows.size(); ++i)
@@ -302,7 +305,7 @@ sim::Experiment parse_scenario(const std::string& text, const std::string& path)
   if (auto output = top.table("output")) {
     experiment.series = output->texts("series");
     experiment.bin = output->duration("bin", experiment.bin);
-    if (experiment.bin == Duration::zero()) throw output->error("bin", "is longer than nothing");
+    if (experiment.bin == Duration::zero()) throw output->error("bin", "must be longer than 0");
     output->end();
   }
   top.end();

@@ -68,21 +68,21 @@ class SimulateCommand final : public Command {
     Settings& s = settings();
     s.add("protocol", protocol_, "NAME",
           "switchml, atp, netreduce; switchml-chip: at chips; bump: NetReduce through a bump in the wire");
-    s.add("workers", workers_, "N|A..B", "Workers of a job; of a range, each seed draws its own");
-    s.add("jobs", jobs_, "N|A..B", "Jobs at once");
-    s.add("seeds", seeds_, "N|A..B", "Each is one cluster's whole life");
+    s.add("workers", workers_, "N|A..B", "Workers of a job; from a range, each seed draws a number");
+    s.add("jobs", jobs_, "N|A..B", "Concurrent jobs");
+    s.add("seeds", seeds_, "N|A..B", "Seeds to run; each simulates a cluster from start to end");
     s.add("faults", faults_, "PROFILE", "none, lossy (links), crash (nodes) or chaos (everything)");
     s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU").between(0, 256);
     s.add("limit", limit_, "WHAT=N,...",
-          "Take away from what the seed draws, as shrinking does: workers=2,without=loss+late");
+          "Limit the faults and sizes that the seed draws, as shrinking does: workers=2,without=loss+late");
     s.add("least", least_, "N",
-          "Fail if a kind of fault or a rare event came up fewer times, or the median seed is worth little");
-    s.add("trace", trace_, "PREFIX", "Of one seed: what happened as PREFIX.txt, its packets as PREFIX.pcap");
+          "Fail if a kind of fault or a rare event occurred fewer times, or the median seed tests too little");
+    s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap");
     s.add_flag("first-failure", first_failure_, "End with the first seed that fails");
     s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails");
     s.add("scenario", scenario_, "FILE",
           "In place of seeds: one experiment over a network, from a TOML file (docs/simulator.md)");
-    s.add("level", level_, "LEVEL", "Of a scenario: packet, or flow for networks beyond the reach of packets");
+    s.add("level", level_, "LEVEL", "Level of a scenario: packet, or flow for networks too large for packets");
     s.add_flag("json", json_, "Print one JSON object in place of a table");
     footer(
         "The protocol, stream and session code is that of the binaries; network, clocks and hosts are simulated, and\n"
@@ -122,7 +122,7 @@ class SimulateCommand final : public Command {
       throw UsageError("--protocol must be switchml, switchml-chip, atp, netreduce or bump, not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
-    if (!profile) throw UsageError("--faults is none, lossy, crash or chaos, not '" + faults_ + "'");
+    if (!profile) throw UsageError("--faults must be none, lossy, crash or chaos, not '" + faults_ + "'");
     const Span workers = parse_span("workers", workers_, 1, sim::make_protocol(protocol_)->rules().max_world_size),
                jobs = parse_span("jobs", jobs_, 1, 64);
     span_ = parse_span("seeds", seeds_, 0, UINT64_MAX / 2);
@@ -217,7 +217,7 @@ class SimulateCommand final : public Command {
     const auto require = [&](const std::string& what, std::uint64_t count) {
       if (count < least_)
         complaints_.push_back("'" + what + "' came up only " + std::to_string(count) +
-                              " times: more seeds, or a scenario that leads there");
+                              " times: run more seeds, or a scenario with more such events");
     };
     const auto protocol = sim::make_protocol(protocol_);
     for (std::size_t i = 0; i < sim::fault_kinds; ++i) {
@@ -286,7 +286,7 @@ class SimulateCommand final : public Command {
     add("  operations     %14llu  delivered to a rank, each judged\n", static_cast<Long>(tally_.operations));
     add("  errors         %14llu  each explained by a fault\n", static_cast<Long>(tally_.errors));
     add("  trace hash   %016llx\n\n", static_cast<Long>(combined_hash()));
-    add("  the median seed: %llu operations, %.0f turns of the window, %llu faults that hit a job under way\n",
+    add("  the median seed: %llu operations, %.0f turns of the window, %llu faults that hit a running job\n",
         static_cast<Long>(median_of(&SeedResult::operations)), median_of(&SeedResult::turns),
         static_cast<Long>(median_of(&SeedResult::live_faults)));
     text += "\n  faults\n";

@@ -29,44 +29,45 @@ class SwitchCommand final : public Command {
         .between(0, 1 << 24);
     settings()
         .add("pool-elements", options_.pool_elements, "E",
-             "ATP: elements of each; a job's packets have no more; 0: 2048, or 10880 where all ranks are on this host")
+             "ATP: elements of an aggregator slot, the most in a packet; 0: 2048, or 10880 where all ranks are on this host")
         .between(0, 10880);
     settings().add("switch-parent", parents_, "SWITCH=PARENT[,...]",
-                   "SwitchML, NetReduce: of switches below this one, but not next to it, the next one on the way");
-    settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT",
-                   "SwitchML: send results to an IP multicast group of the job, among those with the first BITS in common");
+                   "SwitchML, NetReduce: for each switch that is not directly below this one, the next switch upstream");
     settings().add(
-        "profile", profile_, "NAME",
-        "SwitchML: what the data plane does: software, or chip: what fits a programmable switch, with 31 neighbours below; "
-        "not given: what the data plane has");
-    settings().add(
-        "data-plane", data_plane_, "NAME",
-        "SwitchML: where it is summed: sockets: in this process; with the chip profile, xdp: in the kernel; bmv2: in a P4 "
-        "switch");
+        "multicast", options_.multicast, "GROUP[/BITS]:PORT",
+        "SwitchML: send results to an IP multicast group of the job, from the range of groups with the same first BITS");
+    settings().add("profile", profile_, "NAME",
+                   "SwitchML: software, or chip (what fits a programmable switch, with at most 31 ranks and switches "
+                   "below); default: as the data plane needs");
+    settings().add("data-plane", data_plane_, "NAME",
+                   "SwitchML: where packets are summed: sockets (in this process), or with the chip profile xdp (in the "
+                   "kernel) or bmv2 (in a P4 switch)");
     settings().add("target", options_.target, "HOST:PORT",
-                   "With --data-plane bmv2: where simple_switch has its Thrift server");
-    settings().add_flag(
-        "allow-fcs-only", options_.allow_fcs_only,
-        "With --profile chip: Ethernet's frame check suffices on this network; packets have no other checksum");
+                   "With --data-plane bmv2: address of simple_switch's Thrift server");
+    settings().add_flag("allow-fcs-only", options_.allow_fcs_only,
+                        "With --profile chip: accept packets with no checksum except Ethernet's frame check");
     settings().add("metrics", options_.metrics, "[HOST:]PORT",
                    "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
     settings().add("flight-records", options_.flight_records, "FOLDER",
-                   "Write what happened to each job that fails to a file there, for `netsum explain`; the newest 100 stay");
+                   "Write a flight record of each failed job to this folder, for `netsum explain`; the newest 100 are kept");
     settings().add("state", options_.state, "FOLDER",
-                   "Keep a secret there, so that running jobs of ATP take this switch back after a restart");
+                   "File that keeps a secret, so that running ATP jobs use this switch again after a restart");
     settings().add("tls-cert", options_.tls_cert, "FILE",
                    "PEM certificate: the control channel is TLS; read again on SIGHUP");
     settings().add("tls-key", options_.tls_key, "FILE", "PEM key of the certificate");
-    settings().add("tls-ca", options_.tls_ca, "FILE", "PEM file: the control channels of switches below are TLS");
+    settings().add("tls-ca", options_.tls_ca, "FILE",
+                   "PEM file of trusted CAs: use TLS on the control channels to switches below");
     settings().add_list("local-user", options_.local_users, "USER",
-                        "Whose ranks may share memory, by name or number, once for each; its own user's and root's may");
+                        "User that may share memory with this switch, by name or number; repeat the flag for each; its own "
+                        "user and root always may");
     settings()
-        .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank silent for this long is dead")
+        .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS",
+             "A rank that is silent for this long counts as dead")
         .at_least(1000);
     settings().add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
     settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
-    settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads look again for a moment before they sleep");
+    settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     footer(
         "Runs until SIGTERM or SIGINT, then tells its jobs and ends with 0. The first line on stdout is\n"
         "`listening HOST:PORT`, with the real port.\n"

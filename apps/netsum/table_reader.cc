@@ -187,7 +187,7 @@ std::string TableReader::known() const {
 
 void TableReader::end() const {
   for (const auto& [key, node] : table_.values) {
-    if (!known_.contains(key)) throw error(key, "is not a key that means something here: those that do are " + known());
+    if (!known_.contains(key)) throw error(key, "is an unknown key; the keys here are " + known());
   }
 }
 

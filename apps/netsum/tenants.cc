@@ -32,7 +32,7 @@ std::vector<Tenant> parse_tenants(const std::string& text, const std::string& na
   std::vector<Tenant> tenants;
   for (TableReader& reader : file.tables("tenant")) tenants.push_back(read(reader));
   file.end();
-  if (tenants.empty()) throw UsageError(name + ": there is no [[tenant]] in it, so nobody could join");
+  if (tenants.empty()) throw UsageError(name + ": there is no [[tenant]] in it, so no worker could join");
   return tenants;
 }
 

@@ -18,10 +18,10 @@ class TopCommand final : public Command {
   TopCommand(CLI::App& app, Sections& sections) : Command(app, "top", sections) {
     settings().add("switch", addresses_, "HOST:PORT[,...]",
                    "The daemons: aggregators, parameter servers, bumps; or srv:NAME or @FILE, as with bench");
-    settings().add("token-file", token_file_, "FILE", "Secret that they want, in the first line");
-    settings().add("tls-ca", tls_ca_, "FILE", "PEM file: the control channels are TLS");
-    settings().add("interval", interval_, "SECONDS", "Between two looks").between(0.1, 3600.0);
-    settings().add("frames", frames_, "N", "End after so many looks; 0: never");
+    settings().add("token-file", token_file_, "FILE", "File with the daemons' secret in its first line");
+    settings().add("tls-ca", tls_ca_, "FILE", "PEM file of trusted CAs: use TLS on the control channels");
+    settings().add("interval", interval_, "SECONDS", "Time between two updates").between(0.1, 3600.0);
+    settings().add("frames", frames_, "N", "End after this many updates; 0: never");
     footer(
         "Shows what each daemon carries, its jobs, and for how long they have waited for which ranks. q ends it.\n"
         "Examples:\n"
@@ -83,8 +83,8 @@ class TopCommand final : public Command {
 }  // namespace
 
 std::unique_ptr<Command> make_top_command(CLI::App& root, Sections& sections) {
-  return std::make_unique<TopCommand>(add_subcommand(root, "top", "Watch daemons, with rates and who waits for whom"),
-                                      sections);
+  return std::make_unique<TopCommand>(
+      add_subcommand(root, "top", "Watch daemons, their rates, and the ranks that jobs wait for"), sections);
 }
 
 }  // namespace netsum::app

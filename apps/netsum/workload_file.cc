@@ -38,7 +38,7 @@ sim::Workload read_workload(const std::string& path, const std::string& model, c
   auto models = top.table("model");
   if (!models) throw top.error("model", "is missing");
   auto reader = models->table(model);
-  if (!reader) throw models->error(model, "is no model of this file");
+  if (!reader) throw models->error(model, "is not a model of this file");
   sim::Workload workload;
   workload.name = model;
   for (TableReader& layer : reader->tables("layer")) workload.layers.push_back(layer_of(layer));
@@ -54,7 +54,7 @@ sim::Workload read_workload(const std::string& path, const std::string& model, c
     if (gpu.empty() ? workload.iteration == Duration::zero() : name == gpu) workload.iteration = iteration;
   }
   if (workload.iteration == Duration::zero() && !gpu.empty())
-    throw reader->error("time", "has no GPU '" + gpu + "', only " + known);
+    throw reader->error("time", "has no GPU '" + gpu + "': it has " + known);
   static_cast<void>(reader->text("source", ""));
   static_cast<void>(reader->text("note", ""));
   reader->end();

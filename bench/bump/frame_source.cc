@@ -37,7 +37,7 @@ int open_socket(const std::string& interface, ether_header& header) {
   if (socket < 0 || ::ioctl(socket, SIOCGIFHWADDR, &request) != 0)
     throw std::runtime_error("no such interface, or not root");
   std::memcpy(header.ether_shost, request.ifr_hwaddr.sa_data, sizeof header.ether_shost);
-  if (::ioctl(socket, SIOCGIFINDEX, &request) != 0) throw std::runtime_error("the interface has just gone");
+  if (::ioctl(socket, SIOCGIFINDEX, &request) != 0) throw std::runtime_error("the interface was just removed");
   sockaddr_ll address{};
   address.sll_family = AF_PACKET;
   address.sll_ifindex = request.ifr_ifindex;

@@ -126,7 +126,7 @@ bool Job::join(MPI_Comm comm) {
   const bool tells = settings.log == LogLevel::debug || (settings.log == LogLevel::info && rank_ == 0);
   if (!why_not) {
     if (tells && (process.first_joined() || settings.log == LogLevel::debug)) {
-      say("a communicator of " + std::to_string(ranks_) + " ranks is at the switch: " + communicator_->placement());
+      say("a communicator of " + std::to_string(ranks_) + " ranks uses the switch: " + communicator_->placement());
     }
     return true;
   }
@@ -151,7 +151,7 @@ std::optional<std::string> Job::try_to_join(MPI_Comm comm) {
   std::string name = (settings.common.job.empty() ? "mpi" : settings.common.job) + ".";
   name = broadcast_text(rank_ == 0 ? name + std::to_string(transport::random_number()) : "", 0, comm);
   auto complaint =
-      first_complaint({has_place ? "" : "it is in as many jobs of other communicators as a process may have joined"}, comm);
+      first_complaint({has_place ? "" : "the process has joined jobs for as many communicators as it may"}, comm);
   if (complaint) return without_place(complaint);
 
   settings::Settings common = settings.common;

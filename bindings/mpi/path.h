@@ -54,7 +54,7 @@ constexpr std::array<const char*, paths> path_names = {
     "an operation that netsum does not have",
     "this operation on this datatype",
     "float32 sums that might be less exact than MPI's (NETSUM_MPI_FLOAT32)",
-    "a collective that netsum has not, or no better than MPI",
+    "a collective that netsum does not have, or does no better than MPI",
 };
 
 }  // namespace netsum::mpi

@@ -39,7 +39,7 @@ void check_handles(const GroupListener& listener, std::span<const GroupHandle> h
   for (std::size_t each = 0; each < handles.size(); ++each) {
     if (handles[each].magic != magic) {
       throw Error(ErrorCode::bad_argument,
-                  "the handle of rank " + std::to_string(each) + " is not of this plugin's listen()");
+                  "the handle of rank " + std::to_string(each) + " does not come from this plugin's listen()");
     }
     for (std::size_t i = 0; i < variables.size(); ++i) {
       if (handles[each].settings_crc[i] != handles[0].settings_crc[i]) {
@@ -50,7 +50,7 @@ void check_handles(const GroupListener& listener, std::span<const GroupHandle> h
     }
   }
   if (handles[rank].id != listener.handle().id) {
-    throw Error(ErrorCode::bad_argument, "the handle of rank " + std::to_string(rank) + " is not the one of this listener");
+    throw Error(ErrorCode::bad_argument, "the handle of rank " + std::to_string(rank) + " does not belong to this listener");
   }
 }
 
@@ -104,7 +104,7 @@ Group::Group(const GroupListener& listener, std::span<const GroupHandle> handles
 Group::~Group() {
   const auto under_way = std::count_if(calls_.begin(), calls_.end(), [](const Call& each) { return each.used; });
   if (communicator_ && under_way > 0) {
-    communicator_->abort("NCCL closed the group with " + std::to_string(under_way) + " calls under way");
+    communicator_->abort("NCCL closed the group with " + std::to_string(under_way) + " calls in flight");
   }
   for (Call& each : calls_) each.works.clear();  // their memory is lent until then
 }
@@ -151,10 +151,10 @@ void Group::check(const Window& window, std::span<const Piece> pieces) const {
   for (const Piece& each : pieces) bytes += each.size();
   const std::size_t most = window.bytes_per_rank * communicator_->world_size();
   if (window.offset > most || window.bytes > most - window.offset || bytes != window.bytes) {
-    throw Error(ErrorCode::bad_argument, "a window of " + std::to_string(window.bytes) + " bytes at " +
-                                             std::to_string(window.offset) + " of " + std::to_string(most) + ", in " +
-                                             std::to_string(pieces.size()) + " parts of " + std::to_string(bytes) +
-                                             " bytes");
+    throw Error(ErrorCode::bad_argument, "a window of " + std::to_string(window.bytes) + " bytes at offset " +
+                                             std::to_string(window.offset) + " does not fit into " + std::to_string(most) +
+                                             " bytes, or its " + std::to_string(pieces.size()) + " parts have " +
+                                             std::to_string(bytes) + " bytes");
   }
 }
 
@@ -202,7 +202,7 @@ Call* Group::reduce_scatter(std::span<const Piece> in, std::byte* out, Window wi
   const std::size_t width = bytes_of(reduction.dtype);
   if (window.bytes_per_rank % width != 0 || window.offset % width != 0 || window.bytes % width != 0) {
     throw Error(ErrorCode::bad_argument,
-                std::string("a window that cuts values of ") + netsum::to_string(reduction.dtype) + " in two");
+                std::string("a window begins or ends inside a value of ") + netsum::to_string(reduction.dtype));
   }
   Call* const call = begin();
   if (call == nullptr) return nullptr;

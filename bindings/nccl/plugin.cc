@@ -171,7 +171,7 @@ Result irecv(void* receiver, int count, void** data, Size* bytes, int* tags, voi
   auto& connection = *static_cast<Receiver*>(receiver);
   return guarded("irecv", connection.has_told, [&] {
     *request = nullptr;
-    if (count != 1) throw Error(ErrorCode::bad_argument, "one receive a call, as getProperties() says");
+    if (count != 1) throw Error(ErrorCode::bad_argument, "only one receive per call is possible, as getProperties() says");
     check_sockets();
     *request = connection.begin(data[0], static_cast<std::size_t>(bytes[0]), tags[0]);
   });

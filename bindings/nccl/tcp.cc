@@ -175,7 +175,7 @@ void Connection::complete(Message& message) {
 }
 
 void Connection::fail(ErrorCode code, const std::string& what) {
-  failure_.emplace(code, "TCP with " + peer_ + ", " + std::to_string(under_way_.size()) + " messages under way: " + what);
+  failure_.emplace(code, "TCP with " + peer_ + ", " + std::to_string(under_way_.size()) + " messages in flight: " + what);
   throw Error(*failure_);
 }
 
@@ -229,7 +229,7 @@ void Receiver::progress() {
           std::find_if(under_way().begin(), under_way().end(), [&](const Message* each) { return each->tag == header.tag; });
       if (wanted == under_way().end()) return;
       if (header.bytes > (*wanted)->bytes) {
-        fail(ErrorCode::mismatch, "a message of " + std::to_string(header.bytes) + " bytes came for a receive of " +
+        fail(ErrorCode::mismatch, "a message of " + std::to_string(header.bytes) + " bytes arrived for a receive of " +
                                       std::to_string((*wanted)->bytes) + ", tag " + std::to_string(header.tag));
       }
       current_ = *wanted;
@@ -294,7 +294,7 @@ std::unique_ptr<Receiver> TcpListener::accept() {
 }
 
 void begin_connecting(const Device& device, TcpHandle& handle, Patience patience) {
-  if (handle.magic != magic) throw Error(ErrorCode::bad_argument, "not a handle of this plugin's listen()");
+  if (handle.magic != magic) throw Error(ErrorCode::bad_argument, "the handle does not come from this plugin's listen()");
   handle.attempt = attempts().add(std::make_unique<Attempt>(device, handle, patience));
 }
 

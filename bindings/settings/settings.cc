@@ -42,7 +42,7 @@ std::string name_of(const Protocol& protocol) {
 // A setting that not all protocols have.
 void check_owner(const Protocol& protocol, const std::string& setting, bool given, const std::vector<std::string>& owners) {
   if (given && std::find(owners.begin(), owners.end(), name_of(protocol)) == owners.end()) {
-    throw Reader::bad(setting + " goes with NETSUM_PROTOCOL=" + joined(owners, " or "));
+    throw Reader::bad(setting + " requires NETSUM_PROTOCOL=" + joined(owners, " or "));
   }
 }
 
@@ -92,14 +92,15 @@ void read_tls(const Reader& reader, Settings& settings) {
   settings.tls_cert = file("NETSUM_TLS_CERT");
   settings.tls_key = file("NETSUM_TLS_KEY");
   if (settings.tls_cert.empty() != settings.tls_key.empty()) {
-    throw Reader::bad("NETSUM_TLS_CERT and NETSUM_TLS_KEY are both given, or neither");
+    throw Reader::bad("NETSUM_TLS_CERT and NETSUM_TLS_KEY go together");
   }
   if (settings.tls_cert.empty()) return;
   if (settings.options.tls_ca.empty())
-    throw Reader::bad("NETSUM_TLS_CERT requires NETSUM_TLS_CA, by which the ranks know the shards");
+    throw Reader::bad("NETSUM_TLS_CERT requires NETSUM_TLS_CA, with which ranks verify the shards");
   if (!settings.options.aggregators.empty()) {
     throw Reader::bad(
-        "NETSUM_TLS_CERT is for shards: unset it where NETSUM_SWITCH or NETSUM_PS is set, as that daemon has its own");
+        "NETSUM_TLS_CERT is the certificate of shards: unset it where NETSUM_SWITCH or NETSUM_PS is set, because those "
+        "daemons have their own");
   }
 }
 
@@ -117,7 +118,7 @@ bool read_protocol(const Reader& reader, Settings& settings) {
   settings.above = servers.empty() ? spines : servers;
   if (!settings.above.empty() && settings.switches.size() > 1) {
     throw Reader::bad(std::string("NETSUM_SWITCH: with ") + (servers.empty() ? "NETSUM_SPINE" : "NETSUM_PS") +
-                      " it is the one switch that this rank is at");
+                      " it must name exactly one switch, the one of this rank");
   }
   settings.options.aggregators = settings.above.empty() ? settings.switches : settings.above;
   if (!settings.above.empty() && !settings.switches.empty()) {

@@ -44,7 +44,7 @@ std::optional<std::string> CallCounts::warning(bool last) {
   if (by_gloo <= by_switch || by_gloo < worth_a_warning) return std::nullopt;
   warned_ = true;
   const std::uint64_t all = by_switch + by_gloo;
-  return std::to_string(100 * by_gloo / all) + " % of the bytes did not take the switch but Gloo, the largest part in " +
+  return std::to_string(100 * by_gloo / all) + " % of the bytes went over Gloo instead of the switch, the largest part in " +
          largest.what + "; netsum.torch.statistics()[\"collectives\"] has all reasons";
 }
 

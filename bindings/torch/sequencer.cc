@@ -408,7 +408,7 @@ class Sequencer::Line : public std::enable_shared_from_this<Line> {
     if (anything || outside_only()) {
       last_progress_ = now;
     } else if (now - last_progress_ > patience_ + grace) {
-      const Error error(ErrorCode::deadline, "the device of the tensors has carried out nothing for " +
+      const Error error(ErrorCode::deadline, "the device of the tensors has made no progress for " +
                                                  std::to_string(patience_.count()) + " ms, with copies waiting");
       fail(error);
       for (Stage& stage : stages_) stage.reducer.give_up(error);

@@ -93,7 +93,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
   while (!cv_.wait_until(lock, std::min(until, Clock::now() + signals_every), [this] { return completed_; })) {
     if (Clock::now() >= until) {
       throw std::runtime_error("netsum: rank " + std::to_string(rank_) + " waited " + std::to_string(timeout.count()) +
-                               " ms for " + what_ + ", which is still under way");
+                               " ms for " + what_ + ", which is still in progress");
     }
     lock.unlock();
     look_for_signals();

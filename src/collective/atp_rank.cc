@@ -48,9 +48,10 @@ class AtpRank final : public RankProtocol {
     reach.packet_elements = options().packet_elements;
     const std::uint32_t slot = slot_elements(reach);
     if (reach.packet_elements > slot) {
-      throw Error(ErrorCode::refused, "switch " + settings_.switch_address + " has slots of " + std::to_string(slot) +
-                                          " elements, packets of " + std::to_string(reach.packet_elements) +
-                                          " do not fit: start it with --pool-elements, or ask for fewer");
+      throw Error(ErrorCode::refused,
+                  "switch " + settings_.switch_address + " has slots of " + std::to_string(slot) +
+                      " elements, and packets of " + std::to_string(reach.packet_elements) +
+                      " elements do not fit: start it with a larger --pool-elements, or ask for fewer elements per packet");
     }
     stays_here_ =
         std::all_of(reach.sites.begin(), reach.sites.end(), [&](const Site& site) { return stays_here(reach, site); });
@@ -98,14 +99,14 @@ class AtpRank final : public RankProtocol {
         "atp over " + counted_aggregators("parameter server") + (at.empty() ? "), no switch" : "), switch " + at) + ", " +
         std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes") + ", window of " + std::to_string(slots) + " chunks, " +
         std::to_string(admission.packet_elements) + " elements per packet; each worker sends and receives |U|, and " +
-        (at.empty() ? std::to_string(options().world_size) + "|U| meet at the servers"
-                    : "what finds a slot at the switch reaches the servers once, the rest " +
+        (at.empty() ? "the servers receive " + std::to_string(options().world_size) + "|U|"
+                    : "chunks that find a slot at the switch reach the servers once, the others " +
                           std::to_string(options().world_size) + " times");
     return traits;
   }
 
  private:
-  // Of the rank's switch, that a packet must fit.
+  // Elements of a slot of the rank's switch, into which a packet must fit.
   [[nodiscard]] static std::uint32_t slot_elements(const Reach& reach) {
     const auto pool = jobs::pool_in(reach.hop.profiles);
     return pool ? pool->elements : UINT32_MAX;

@@ -68,7 +68,7 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
     if (tensor->data == nullptr && tensor->elements != 0) throw refused(call, counted(*tensor) + " at a null pointer");
   }
   if (has_root(call.collective) && call.root >= ranks) {
-    throw refused(call, "root is rank " + std::to_string(call.root) + " of " + std::to_string(ranks));
+    throw refused(call, "root rank " + std::to_string(call.root) + " is not below the world size " + std::to_string(ranks));
   }
   const bool scatters = call.collective == Collective::reduce_scatter, gathers = call.collective == Collective::all_gather;
   const std::uint64_t in_parts = scatters ? ranks : 1, out_parts = gathers ? ranks : 1;
@@ -78,13 +78,16 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
                             std::to_string(ranks) + " ranks: " +
                             (scatters  ? "the input must be as long as all ranks' outputs"
                              : gathers ? "the output must be as long as all ranks' inputs"
-                                       : "both must be the same"));
+                                       : "both must have the same length and type"));
   }
   const bool fits = gathers ? apart_or_at(call.out, caller.rank * bytes_in(call.in), call.in)
                             : apart_or_at(call.in, scatters ? caller.rank * bytes_in(call.out) : 0, call.out);
-  if (!fits) throw refused(call, "the output overlaps the input: it must be the rank's own part, or apart");
+  if (!fits)
+    throw refused(
+        call,
+        "the output overlaps the input: use separate memory, the same tensor, or this rank's own part of the longer tensor");
   if (!combines(call.collective)) {
-    if (factor) throw refused(call, "a factor is for sums");
+    if (factor) throw refused(call, "a factor requires a sum of floats");
     return;
   }
   const DType dtype = call.in.dtype;
@@ -92,13 +95,13 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
     throw refused(call, std::string(to_string(call.op)) + " is not defined on " + to_string(dtype));
   }
   if (!can_reduce(caller.traits, call.op, dtype)) {
-    throw refused(call, std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not among what " +
-                            caller.traits.protocol + " adds up: sum and avg of float32, int32, float16 and bfloat16. " +
+    throw refused(call, std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not possible with " +
+                            caller.traits.protocol + ", which has sum and avg of float32, int32, float16 and bfloat16. " +
                             "SwitchML has every operation");
   }
   if (factor && !(is_sum(call.op) && is_float(dtype))) {
     throw refused(call,
-                  std::string("a factor is for sums of floats, not for ") + to_string(call.op) + " of " + to_string(dtype));
+                  std::string("a factor requires a sum of floats, not ") + to_string(call.op) + " of " + to_string(dtype));
   }
 }
 

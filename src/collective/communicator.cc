@@ -41,7 +41,7 @@ TensorMemory ordinary_memory(const std::shared_ptr<runtime::Arenas>& arenas, std
   const std::size_t whole = std::max<std::size_t>(bytes, 1);
   void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) {
-    throw Error(ErrorCode::bad_argument, "allocate: cannot have " + std::to_string(bytes) + " bytes");
+    throw Error(ErrorCode::bad_argument, "allocate: no memory for " + std::to_string(bytes) + " bytes");
   }
   std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory), [whole](std::byte* begin) { ::munmap(begin, whole); });
   static_cast<void>(arenas->take_hidden());  // no other rank needs to be told
@@ -385,9 +385,10 @@ class Communicator::Call {
       case Visitors::Entry::entered:
         return;
       case Visitors::Entry::occupied:
-        throw Error(ErrorCode::bad_argument, who() +
-                                                 "another thread is inside a call of this communicator: let one thread at a "
-                                                 "time call it, or give each a dup()");
+        throw Error(
+            ErrorCode::bad_argument,
+            who() +
+                "another thread is using this communicator: call it from one thread at a time, or give each thread a dup()");
       case Visitors::Entry::closed:
         throw Error(ErrorCode::closed, who() + "this communicator is being destroyed by another thread");
     }

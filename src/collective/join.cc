@@ -54,20 +54,20 @@ void warn_of_buffers(const Options& options, const Reach& reach) {
                       [](const Lane& lane) { return transport::is_of_this_host(lane.aggregator); });
 }
 
-// Of packets to other hosts. Throws Error: refused.
+// Whether packets to other hosts are protected as the rank demands. Throws Error: refused.
 void check_security(const Options& options, const Reach& reach) {
   const PacketSecurity least = least_security(options);
   for (const Site& site : reach.sites) {
     if (!sends_to_other_hosts(reach, site)) continue;
     if (least != PacketSecurity::none && options.tls_ca.empty()) {
-      throw Error(ErrorCode::refused, "rank " + std::to_string(options.rank) +
-                                          " takes part in no job without keys, and none travel without TLS: give --tls-ca "
-                                          "(NETSUM_TLS_CA), and aggregator " +
-                                          site.address + " --tls-cert and --tls-key");
+      throw Error(ErrorCode::refused,
+                  "rank " + std::to_string(options.rank) +
+                      " requires packet keys, and keys require TLS: pass --tls-ca (NETSUM_TLS_CA), and start aggregator " +
+                      site.address + " with --tls-cert and --tls-key");
     }
     if (least == PacketSecurity::none && site.security == PacketSecurity::none && options.log) {
       options.log("warning: packets between rank " + std::to_string(options.rank) + " and aggregator " + site.address +
-                  " have no keys" + (options.tls_ca.empty() ? ", as there is no TLS" : "") +
+                  " have no keys" + (options.tls_ca.empty() ? ", because there is no TLS" : "") +
                   ": hosts in between can change the sums");
       return;  // one is enough
     }

@@ -32,9 +32,9 @@ constexpr Duration most_patience = std::chrono::seconds(5);  // to be let in; ot
 // The reason for a rank that the aggregator disconnects.
 std::string not_let_in(const transport::Descriptor& socket) {
   const auto user = transport::user_of(socket);
-  if (!user || *user == ::geteuid() || ::geteuid() == 0) return "the aggregator does not take this rank's shared memory";
-  return "the aggregator runs as user " + std::to_string(*user) + ", and this rank as user " + std::to_string(::geteuid()) +
-         ", which it does not let into shared memory (--local-user)";
+  if (!user || *user == ::geteuid() || ::geteuid() == 0) return "the aggregator refuses this rank's shared memory";
+  return "the aggregator runs as user " + std::to_string(*user) + " and does not share memory with user " +
+         std::to_string(::geteuid()) + " of this rank (--local-user)";
 }
 
 Error connection_lost() {
@@ -58,7 +58,7 @@ bool receive(const transport::Descriptor& socket, transport::LocalMessage& messa
 
 Error too_many_allocations(std::uint32_t rank) {
   return {ErrorCode::bad_argument, "rank " + std::to_string(rank) + " has " + std::to_string(runtime::Arenas::most) +
-                                       " pieces of memory from allocate(): let go of some"};
+                                       " tensors from allocate(), the most possible: free some first"};
 }
 
 LocalRanks::LocalRanks(const Config& config, std::shared_ptr<transport::Descriptor> socket)
@@ -88,7 +88,7 @@ std::shared_ptr<LocalRanks> LocalRanks::reach(const Config& config, Time deadlin
     ::poll(nullptr, 0, retry_ms);
   }
   if (outcome == LocalOutcome::later) {
-    why_not = "too many wait at the aggregator's local socket";
+    why_not = "too many ranks wait at the aggregator's local socket";
     return nullptr;
   }
   if (!socket) {
@@ -123,20 +123,20 @@ void LocalRanks::gather(std::uint64_t job_epoch, Time deadline) {
     transport::LocalMessage message;
     std::shared_ptr<transport::Descriptor> attached;
     if (!receive(*socket_, message, attached, deadline)) {
-      throw Error(ErrorCode::refused, "the aggregator did not hand over the shared memory of " + std::to_string(missing) +
-                                          " ranks: one of them is gone again");
+      throw Error(ErrorCode::refused, "the aggregator did not pass on the shared memory of " + std::to_string(missing) +
+                                          " ranks: one of these ranks has ended");
     }
     if (message.type != transport::LocalType::member || message.job_epoch != job_epoch ||
         message.rank >= config_.world_size || message.rank == config_.rank || peers_[message.rank].segment || !attached) {
-      throw Error(ErrorCode::internal, "the aggregator handed over shared memory that is not of this job");
+      throw Error(ErrorCode::internal, "the aggregator passed on shared memory of another job");
     }
     auto memory = std::make_unique<transport::PeerMemory>(*attached, sizeof(SharedSegment));
     const auto* const segment = reinterpret_cast<const SharedSegment*>(memory->bytes().data());
     if (shared::once(segment->magic) != runtime::segment_magic || shared::once(segment->rank) != message.rank ||
         shared::once(segment->world_size) != config_.world_size) {
       throw Error(ErrorCode::refused,
-                  "rank " + std::to_string(message.rank) +
-                      "'s shared memory is not laid out as this rank's: install the same netsum for all");
+                  "the shared memory of rank " + std::to_string(message.rank) +
+                      " has another layout than this rank's: install the same netsum version on all ranks");
     }
     peers_[message.rank].segment = std::move(memory);
   }
@@ -198,7 +198,7 @@ void LocalRanks::send(const transport::LocalMessage& message, const transport::D
     if (outcome == LocalOutcome::done) return;
     if (outcome == LocalOutcome::closed) throw connection_lost();
     if (runtime::now() >= deadline) {
-      throw Error(ErrorCode::deadline, "allocate: the aggregator takes no more of this rank's memory");
+      throw Error(ErrorCode::deadline, "allocate: the aggregator did not accept this rank's memory in time");
     }
     pollfd descriptor{socket_->number(), POLLOUT, 0};
     ::poll(&descriptor, 1, poll_ms);
@@ -225,7 +225,7 @@ void LocalRanks::take_arenas(Time deadline, runtime::SharedEngine& engine) {
     }
     if (const auto failure = engine.failure()) throw Error(*failure);
     if (runtime::now() >= deadline) {
-      throw Error(ErrorCode::deadline, "allocate: the aggregator did not hand over the memory of rank " +
+      throw Error(ErrorCode::deadline, "allocate: the aggregator did not pass on the memory of rank " +
                                            std::to_string(missing.front()) + " in time");
     }
     pollfd descriptor{socket_->number(), POLLIN, 0};
@@ -239,7 +239,7 @@ void LocalRanks::take_arena(const transport::LocalMessage& message, const std::s
   if (message.magic != transport::LocalMessage::expected_magic ||
       (!comes && message.type != transport::LocalType::arena_gone) || message.rank >= config_.world_size ||
       message.rank == config_.rank || message.arena == 0 || message.arena > runtime::Arenas::most) {
-    throw Error(ErrorCode::internal, "allocate: the aggregator handed over what is no memory of this job");
+    throw Error(ErrorCode::internal, "allocate: the aggregator passed on memory that does not belong to this job");
   }
   Peer& peer = peers_[message.rank];
   const auto arena = static_cast<std::uint32_t>(message.arena);

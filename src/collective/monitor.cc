@@ -247,7 +247,7 @@ void Monitor::carry_out(const session::Rank::Start&) {
   if (engine_ == nullptr) {
     joined_ = std::move(joined);
   } else if (options_.log) {
-    options_.log("rank " + std::to_string(options_.rank) + " goes on with operation " +
+    options_.log("rank " + std::to_string(options_.rank) + " continues with operation " +
                  std::to_string(joined.resumption.first) + ": " + joined.traits.placement);
   }
 }

@@ -52,7 +52,7 @@ class RingRank : public RankProtocol {
 
   void check() const override {
     const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
-    if (!settings_.verbs.empty() && options().loss != 0) throw bad("RDMA hardware (verbs) is without losses");
+    if (!settings_.verbs.empty() && options().loss != 0) throw bad("losses cannot be injected with RDMA hardware (verbs)");
     if (!settings_.verbs.empty() && options().packet_elements > wire::roce::max_mtu / 4) {
       throw bad("RDMA hardware (verbs) sends packets of at most " + std::to_string(wire::roce::max_mtu / 4) + " elements");
     }
@@ -63,7 +63,7 @@ class RingRank : public RankProtocol {
     const VerbsSettings& verbs = settings_.verbs_settings;
     if (verbs.port == 0) throw bad("an RDMA device's ports are counted from 1");
     if (verbs.ack_timeout == 0 || verbs.ack_timeout > 31) throw bad("an RDMA device's ack time-out is 1 to 31");
-    if (verbs.retries > 7) throw bad("an RDMA device retransmits up to 7 times");
+    if (verbs.retries > 7) throw bad("an RDMA device retransmits at most 7 times");
     if (verbs.service_level > 7) throw bad("the service level of an RDMA device must be 0 to 7");
   }
 
@@ -211,8 +211,8 @@ class VerbsRingRank final : public RingRank {
       Reached reached = reach_control(options(), address, deadline);
       if (!reached.hello.in_wire) {
         throw Error(ErrorCode::refused, "aggregator " + address +
-                                            " is no bump in the wire, and what RDMA hardware sends passes no other: start "
-                                            "it as netsum bump");
+                                            " is not a bump in the wire, and packets of RDMA hardware pass only through a "
+                                            "bump: start netsum bump there");
       }
       Site& site = reach.sites.emplace_back();
       site.address = address;
@@ -237,7 +237,8 @@ class VerbsRingRank final : public RingRank {
                                              const LaneNumber& number) const override {
     const netreduce::RoceHostConfig config = config_of(admission, number);
     if (admission.slots != window()) {
-      throw Error(ErrorCode::internal, "aggregator " + site.address + " does not admit what was asked for");
+      throw Error(ErrorCode::internal,
+                  "aggregator " + site.address + " admitted this job with another window than this rank asked for");
     }
     Lane& lane = site.lanes[number.of_site];
     transport::VerbsRing& ring = *lane.ring;

@@ -155,10 +155,11 @@ bool is_reached_over_link(const Site& site) {
 // For ranks that send datagrams.
 void refuse_bump(const control::Hello& hello, const std::string& address) {
   if (!hello.in_wire) return;
-  throw Error(ErrorCode::refused, "aggregator " + address + " is a bump in the wire, where ranks with RDMA hardware join");
+  throw Error(ErrorCode::refused,
+              "aggregator " + address + " is a bump in the wire: only ranks with RDMA hardware (verbs) join there");
 }
 
-// Of DataPath::dpdk; null otherwise. A device that has just been started has no link yet.
+// The host of DataPath::dpdk; null with other data paths. A device that has just been started has no link yet.
 std::shared_ptr<transport::FrameHost> host_of(const Options& options, std::size_t lanes, Time deadline) {
   if (options.data_path != DataPath::dpdk) return nullptr;
   auto host = transport::dpdk_host(options.dpdk, static_cast<std::uint32_t>(options.aggregators.size() * lanes));
@@ -207,7 +208,7 @@ FirstHop reach_switch(const Options& options, const std::string& address, Time d
   hop.address = address;
   control::Hello hello = reach_control(options, address, deadline).hello;
   if (!hello.is_switch) {
-    throw Error(ErrorCode::refused, address + " is no switch: is a parameter server running there?");
+    throw Error(ErrorCode::refused, address + " is not a switch: is a parameter server running there?");
   }
   hop.lanes = std::move(hello.lanes);
   hop.receive_bytes = hello.receive_bytes;
@@ -225,8 +226,9 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   const auto host = host_of(options, reached.hello.lanes.size(), deadline);
   for (const Endpoint& lane : reached.hello.lanes) {
     if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
-      throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) + " threads, " +
-                                          address + " more: start the switch with as many --threads");
+      throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) +
+                                          " threads, and aggregator " + address +
+                                          " has more: start the switch with at least as many --threads");
     }
     const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
     if (host) {
@@ -301,7 +303,7 @@ void claim_queues(const Options& options, Reach& reach) {
       const std::string to = "packets to " + transport::to_string(next);
       say(lane.queues ? to + ": AF_XDP on " + lane.queues->description(lane.local().port)
                       : "warning: " + to + " go through the kernel: all queues of " + wanted.interfaces.front() +
-                            " are taken. More: ethtool -L " + wanted.interfaces.front() + " combined " +
+                            " are in use. For more queues: ethtool -L " + wanted.interfaces.front() + " combined " +
                             std::to_string(wanted.lanes));
     }
   }
@@ -358,9 +360,9 @@ std::uint32_t mtu_for_all(const Options& options, const FirstHop& hop, const Sit
     if (transport::is_of_this_host(to)) return;
     const std::uint32_t passing = passing_mtu(lane.transport(), to, mtu, deadline);
     if (passing < mtu && options.log) {
-      options.log("warning: packets of " + std::to_string(mtu) + " bytes, as this host's interface sends, do not reach " +
-                  address + ": something on the way drops them. This rank's have at most " + std::to_string(passing) +
-                  " bytes, which do; longer ones need a larger MTU on the way (netsum doctor)");
+      options.log("warning: packets of " + std::to_string(mtu) + " bytes, the MTU of this host's interface, do not reach " +
+                  address + ": the path drops them. This rank sends packets of at most " + std::to_string(passing) +
+                  " bytes: raise the MTU on the way for longer ones (netsum doctor)");
     }
     mtu = passing;
   };

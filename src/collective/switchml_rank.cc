@@ -33,7 +33,7 @@ void join_groups(const Options& options, Site& site) {
     for (Lane& lane : site.lanes) lane.group.reset();
     if (options.log) {
       options.log(std::string("warning: ") + error.what() + ", so rank " + std::to_string(options.rank) +
-                  " has its results sent to itself alone");
+                  " receives its results by unicast");
     }
   }
 }
@@ -168,7 +168,7 @@ class SwitchMlRank final : public RankProtocol {
     if (admission.local) {
       traits.placement = "switchml in shared memory: all " + std::to_string(options().world_size) +
                          " ranks are on the host of " + options().aggregators.front() +
-                         ", and are the switch themselves; no packets";
+                         ", and sum there themselves; no packets";
       return traits;
     }
     if (options().log && settings_.shared_memory != SharedMemory::off && !reach.sites.front().local_socket.empty()) {
@@ -189,19 +189,19 @@ class SwitchMlRank final : public RankProtocol {
   void reach_memory(Site& site, Time deadline) const {
     site.needs_local = settings_.shared_memory == SharedMemory::required;
     if (settings_.shared_memory == SharedMemory::off) {
-      site.why_not_local = "it wants none";
+      site.why_not_local = "this rank has it off";
     } else if (!settings_.switch_address.empty()) {
-      site.why_not_local = "it is at a switch below the aggregators";
+      site.why_not_local = "this rank is at a switch below the aggregators";
     } else if (options().world_size > shared::max_world_size) {
       site.why_not_local = "shared memory serves at most " + std::to_string(shared::max_world_size) + " ranks";
     } else if (options().recovery.count() > 0) {
-      site.why_not_local = "a job that recovers goes over the network";
+      site.why_not_local = "a job with recovery uses the network";
     } else if (options().loss > 0) {
-      site.why_not_local = "only packets can be lost";
+      site.why_not_local = "injected losses need packets";
     } else if (chip_) {
-      site.why_not_local = "its aggregator sums as a chip does";  // and with it a chip's rounding
+      site.why_not_local = "its aggregator has the chip profile";  // and with it a chip's rounding
     } else if (settings_.wire != WireFormat::native) {
-      site.why_not_local = "a format on the wire was asked for";  // and with it that format's rounding
+      site.why_not_local = "this rank has set a wire format";  // and with it that format's rounding
     } else {
       const LocalRanks::Config config{site.local_socket, options().rank, options().world_size, options().threads};
       site.local = LocalRanks::reach(config, deadline, site.why_not_local);

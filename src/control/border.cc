@@ -19,13 +19,16 @@ void demand_none(std::string error) {
 
 // ---- what must hold of each message by itself
 
+constexpr char no_nonce[] = "the nonce does not have 16 bytes";
+constexpr char no_epoch[] = "an epoch is 0";
+
 void check_sound(Greeting& m) {
-  demand(m.nonce.size() == nonce_bytes, "a nonce does not have 16 bytes");
+  demand(m.nonce.size() == nonce_bytes, no_nonce);
   m.version = session::one_line(m.version);
   m.fingerprint = session::one_line(m.fingerprint);
 }
 void check_sound(Challenge& m) {
-  demand(m.nonce.size() == nonce_bytes, "a nonce does not have 16 bytes");
+  demand(m.nonce.size() == nonce_bytes, no_nonce);
   m.version = session::one_line(m.version);
   m.fingerprint = session::one_line(m.fingerprint);
 }
@@ -45,9 +48,10 @@ void check_sound(Hello& m) {
     demand(session::is_host(lane) || session::is_anywhere(lane),
            "a data socket's address is not a unicast address with a port");
   }
-  demand(m.groups.empty() || m.groups.size() == m.lanes.size(), "there is not one group per lane");
-  demand(std::all_of(m.groups.begin(), m.groups.end(), session::is_group), "a group has an address outside of multicast");
-  demand(session::is_name(m.local_socket), "the name of the socket for local ranks is not printable");
+  demand(m.groups.empty() || m.groups.size() == m.lanes.size(), "the number of multicast groups is not the number of lanes");
+  demand(std::all_of(m.groups.begin(), m.groups.end(), session::is_group),
+         "the address of a group is not a multicast address");
+  demand(session::is_name(m.local_socket), "the name of the local socket is not printable");
 }
 void check_sound(Join& m) {
   // This daemon connects to it.
@@ -56,8 +60,8 @@ void check_sound(Join& m) {
   demand_none(session::check(m.request));
 }
 void check_life(const Life& life) {
-  demand(life.job_epoch != 0 && life.rank_epoch != 0, "an epoch that was never issued");
-  demand(life.rank < max_world_size, "a rank that no job has");
+  demand(life.job_epoch != 0 && life.rank_epoch != 0, no_epoch);
+  demand(life.rank < max_world_size, "the rank is too large");
 }
 void check_sound(Beat& m) {
   check_life(m.life);
@@ -75,20 +79,20 @@ void check_sound(session::HeartbeatReply& m) {
 }
 void check_sound(session::NamedJob& m) {
   demand_none(session::check_job_name(m.job));
-  demand(session::is_name(m.tenant.value_or("")), "the tenant's name is not printable");
+  demand(session::is_name(m.tenant.value_or("")), "the tenant name is not printable");
 }
 void check_sound(Drain&) {}
 void check_sound(FlightRecord&) {}
 void check_sound(session::SwitchMessage& m) {
-  demand(m.job_epoch != 0, "an epoch that was never issued");
+  demand(m.job_epoch != 0, no_epoch);
   demand_none(session::check_job_name(m.job));
-  demand(session::is_name(m.protocol), "the protocol's name is not printable");
+  demand(session::is_name(m.protocol), "the protocol name is not printable");
 }
 void check_sound(InstallReply& m) {
   demand_none(session::check(m.view));
 }
 void check_sound(Uninstall& m) {
-  demand(m.job_epoch != 0, "an epoch that was never issued");
+  demand(m.job_epoch != 0, no_epoch);
 }
 
 // ---- texts that strangers may have written

@@ -30,7 +30,7 @@ Verdict Callers::judge(const Proofs& proofs, const std::string& transcript, cons
     const Tenant* const daemon = daemons_.prove(proofs.daemon_token, transcript, "Connect", "");
     principal.daemon = daemon != nullptr;
     if (daemon != nullptr) verdict.token = daemon->token;
-    if (daemon == nullptr) journal_.wrong_token(host_in(peer), "showed a wrong daemon's token");
+    if (daemon == nullptr) journal_.wrong_token(host_in(peer), "showed a wrong daemon token");
   }
   if (known->empty()) {
     if (!proofs.daemon_token.empty() && !daemons_.empty() && !principal.daemon) {
@@ -52,7 +52,7 @@ Verdict Callers::judge(const Proofs& proofs, const std::string& transcript, cons
   if (tenant == nullptr) {
     const bool formerly = known->knows(proofs.token) == Tenants::Known::formerly;
     journal_.wrong_token(host_in(peer), formerly ? "showed a revoked token" : "showed a wrong token");
-    verdict.why = formerly ? revoked : "wrong token: the daemon does not know that of --token-file (NETSUM_TOKEN_FILE)";
+    verdict.why = formerly ? revoked : "wrong token: the daemon does not know the token in --token-file (NETSUM_TOKEN_FILE)";
     return verdict;
   }
   principal.tenant = tenant->name;

@@ -21,12 +21,13 @@ namespace netsum::control {
 // Any thread; never waits but for the log.
 class Callers {
  public:
-  // Of a tenant that has no token, or a revoked one.
-  static constexpr char no_token[] = "this aggregator wants a token: pass --token-file (NETSUM_TOKEN_FILE)";
+  // What callers are told that have no token, a revoked one, or no daemon token.
+  static constexpr char no_token[] = "this aggregator requires a token: pass --token-file (NETSUM_TOKEN_FILE)";
   static constexpr char revoked[] =
-      "wrong token: that of --token-file (NETSUM_TOKEN_FILE) was revoked, as it is no longer in the daemon's --tenants file";
+      "wrong token: the token in --token-file (NETSUM_TOKEN_FILE) was revoked: it is no longer in the daemon's --tenants "
+      "file";
   static constexpr char no_daemon[] =
-      "this switch takes jobs from daemons with its own token alone: give both the same --daemon-token-file";
+      "this switch takes jobs only from daemons that have its daemon token: give both daemons the same --daemon-token-file";
 
   // Empty tokens: none is needed. Throws Error: bad_argument, for tenants.
   Callers(const std::string& token, const std::string& daemon_token, const std::vector<Tenant>& tenants, Journal& journal);

@@ -66,7 +66,7 @@ DaemonCertificate read_certificate(const std::string& certificate_file, const st
   if (!x509) throw refuse("'" + certificate_file + "' (--tls-cert) has no PEM certificate");
   if (!pkey) throw refuse("'" + key_file + "' (--tls-key) has no PEM key without a pass phrase");
   if (!pair) {
-    throw refuse("the key in '" + key_file + "' (--tls-key) is not that of the certificate in '" + certificate_file +
+    throw refuse("the key in '" + key_file + "' (--tls-key) does not belong to the certificate in '" + certificate_file +
                  "' (--tls-cert)");
   }
   const auto from = time_of(X509_get0_notBefore(x509.get())), until = time_of(X509_get0_notAfter(x509.get()));

@@ -228,7 +228,7 @@ Channel::Outcome Channel::late() const {
     return {{},
             Error(ErrorCode::unreachable,
                   "aggregator " + options_.address + " is not reachable: " +
-                      (lookup_ ? "no name server knows its host, or none has answered in time"
+                      (lookup_ ? "no name server knows its host name, or no name server answered in time"
                                : "no answer on TCP: is that host up, and does a firewall drop packets to this port?"))};
   }
   if (end_ && !end_->heard()) {

@@ -203,9 +203,9 @@ struct ChannelServer::Impl {
         continue;
       }
       const auto waits = each->second.waits;
-      if (!each->second.parting && waits == Peer::Waits::proof) tell(each->second, "it has not proved a token in time");
+      if (!each->second.parting && waits == Peer::Waits::proof) tell(each->second, "it did not prove a token in time");
       if (!each->second.parting && waits == Peer::Waits::frame)
-        tell(each->second, "it has sent part of a frame, and no more");
+        tell(each->second, "it sent part of a frame, and not the rest in time");
       if (!each->second.parting && waits == Peer::Waits::reader) tell(each->second, "it does not read its answer");
       close(each, true);
     }
@@ -450,7 +450,7 @@ struct ChannelServer::Impl {
         if (each->second.held_by != most->first) continue;
         if (largest == peers.end() || each->second.held > largest->second.held) largest = each;
       }
-      tell(largest->second, "too many bytes wait for it, or of its messages");
+      tell(largest->second, "too many bytes are queued for it or from it");
       if (largest->first == id) return false;
       close(largest, true);
     }

@@ -119,7 +119,7 @@ session::Admission Client::join(const session::JoinRequest& request, const sessi
   session::Admission admission = impl_->accept(parse_admission(view(reply), request, rules));
   if (impl_->options.tls_ca.empty() && admission.security != PacketSecurity::none) {
     throw Error(ErrorCode::internal,
-                "aggregator " + impl_->options.address + " sent keys without TLS, where others read them");
+                "aggregator " + impl_->options.address + " sent keys without TLS, so that other hosts can read them");
   }
   return admission;
 }

@@ -66,7 +66,7 @@ void CallerEnd::received(std::string_view bytes) {
     } else if (frame->kind == Kind::answer && welcome_ && !answer_) {
       answer_ = Answer{std::nullopt, Bytes(frame->payload.begin(), frame->payload.end())};
     } else {
-      throw Broken("it sent a frame that nothing asked for");
+      throw Broken("it sent an unexpected frame");
     }
   }
   frames_.forget_taken();
@@ -108,9 +108,9 @@ void DaemonEnd::received(std::string_view bytes) {
     frames_.received(bytes);
   } catch (const Broken&) {
     if (had_tls && !frames_.has_tls()) {
-      frames_.send(Kind::failure,
-                   view(write(Failure{ErrorKind::refused,
-                                      "it takes connections with TLS alone: pass --tls-ca FILE (NETSUM_TLS_CA)"})));
+      frames_.send(
+          Kind::failure,
+          view(write(Failure{ErrorKind::refused, "it accepts only TLS connections: pass --tls-ca FILE (NETSUM_TLS_CA)"})));
     }
     throw;
   }

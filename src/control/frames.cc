@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t longest_handshake = 1024;  // greeting and proofs together stay below 4 KiB
 
-// By who is not netsum.
+// Which protocol the other end speaks, where it is not netsum's.
 std::string spoken_in_place(std::string_view begin, bool by_daemon) {
   if (begin.starts_with('\x16') || begin.starts_with('\x15')) {
     return by_daemon ? "it speaks TLS: pass --tls-ca FILE, where the daemon has --tls-cert"
@@ -24,7 +24,7 @@ std::string spoken_in_place(std::string_view begin, bool by_daemon) {
   if (begin.starts_with("PRI") || (by_daemon && begin.size() >= 4 && begin[3] == '\x04')) {
     return "it speaks HTTP/2, as an earlier netsum did: install the same version at both ends";
   }
-  if (begin.starts_with("HTTP")) return "a web page is at this port: is it that of --metrics? Give the one of --listen";
+  if (begin.starts_with("HTTP")) return "this port serves a web page: is it the --metrics port? Give the --listen port";
   return "it does not speak netsum's control protocol";
 }
 
@@ -120,13 +120,12 @@ std::optional<Frame> Frames::next() {
   if (longest == 0 || (rest[5] & ~1) != 0 || rest[6] != 0 || rest[7] != 0)
     throw Broken("it sent a frame of an unknown kind");
   if (length > longest) {
-    throw Broken("it sent a frame of " + std::to_string(length) + " bytes, where " + std::to_string(longest) +
-                 " are the limit");
+    throw Broken("it sent a frame of " + std::to_string(length) + " bytes, and the limit is " + std::to_string(longest));
   }
   // A failure ends the connection; who has no key yet, or not the same, cannot tag it.
   const bool last_words = kind == Kind::failure && own_ == End::caller && received_frames_ == 0;
-  if (tagged != key_.has_value() && !last_words) throw Broken("it sent a frame without the right tag");
-  if (tagged && !key_) throw Broken("it sent a tag before there is a key");
+  if (tagged != key_.has_value() && !last_words) throw Broken("it sent a frame without a tag, or with an unexpected one");
+  if (tagged && !key_) throw Broken("it sent a tag before the keys were agreed");
   const std::size_t whole = header_bytes + length + (tagged ? tag_bytes : 0);
   if (rest.size() < whole) return std::nullopt;
   const std::string_view payload = rest.substr(header_bytes, length);
@@ -135,8 +134,7 @@ std::optional<Frame> Frames::next() {
     tag_of(true, rest.substr(0, header_bytes), payload, expected.data());
     if (CRYPTO_memcmp(expected.data(), payload.data() + length, tag_bytes) != 0) {
       throw Broken(
-          "it sent a frame whose tag does not match: the token differs at the two ends, or a host in between changes "
-          "frames");
+          "it sent a frame with a wrong tag: the token differs at the two ends, or a host in between changes frames");
     }
     ++received_frames_;
   }

@@ -11,10 +11,10 @@ std::optional<Failure> Leases::charge(const std::string& tenant, std::uint64_t e
     return Failure{ErrorKind::refused, "this job belongs to another tenant"};
   }
   if (lease == held_.end() && held_.size() >= most) {
-    return Failure{ErrorKind::overloaded, "this switch serves " + std::to_string(most) + " jobs already"};
+    return Failure{ErrorKind::overloaded, "this switch serves " + std::to_string(most) + " jobs already, its maximum"};
   }
   if (lease == held_.end() && registry_.draining()) {
-    return Failure{ErrorKind::refused, "an operator drains it for maintenance, so that no new job begins there"};
+    return Failure{ErrorKind::refused, "an operator is draining this switch for maintenance: it takes no new jobs"};
   }
   session::MemoryAccount& memory = registry_.memory();
   const auto take = [&](std::uint64_t holder, const std::string& owner, std::uint64_t bytes, std::uint64_t quota) {

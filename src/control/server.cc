@@ -76,7 +76,7 @@ template <class Action>
   try {
     action();
   } catch (const std::bad_alloc&) {
-    return "there is no memory left for it at this daemon: ask for fewer slots, or give the daemon more memory";
+    return "this daemon has no memory left for the job: ask for fewer slots, or give the daemon more memory";
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -160,7 +160,7 @@ struct Server::Impl {
       case Kind::uninstall:
         return of_daemon<Uninstall>(request, [&](const Uninstall& asked) { return on_uninstall(request, asked.job_epoch); });
       default:
-        return without(ErrorKind::invalid, "this daemon knows no such request");
+        return without(ErrorKind::invalid, "this daemon does not know this request");
     }
   }
 
@@ -238,7 +238,7 @@ struct Server::Impl {
       std::uint32_t& of_peer = joins_of_peer[call.peer];
       if (of_peer >= options.joins_of_one_peer) {
         return without(ErrorKind::overloaded, "this host has " + std::to_string(options.joins_of_one_peer) +
-                                                  " ranks that wait for the rest of their jobs already");
+                                                  " ranks that wait for other ranks of their jobs, its maximum");
       }
       ++of_peer;
       const session::Aggregator::Call number = ++last_call;
@@ -267,7 +267,7 @@ struct Server::Impl {
   }
   [[nodiscard]] static Answer others_job() {
     return without(ErrorKind::refused,
-                   "another tenant's jobs are its own: only the daemon's token (--daemon-token-file) reaches them");
+                   "this job belongs to another tenant: only the daemon's token (--daemon-token-file) gives access to it");
   }
 
   std::optional<Answer> on_end(const Request& request, session::NamedJob job) {
@@ -286,7 +286,7 @@ struct Server::Impl {
 
   std::optional<Answer> on_drain(const Request& request, bool undo) {
     if (!operates(request.principal)) {
-      return without(ErrorKind::refused, "no tenant's token drains a daemon: pass its --daemon-token-file");
+      return without(ErrorKind::refused, "a tenant's token cannot drain a daemon: pass --daemon-token-file");
     }
     return command(request, [this, by = host_in(request.address), undo] {
       {
@@ -295,7 +295,7 @@ struct Server::Impl {
       }
       journal.log("an operator at " + by +
                   (undo ? " ended the drain: new jobs are admitted"
-                        : " drains this daemon: no new job is admitted, and those that run go on"));
+                        : " drains this daemon: no new job is admitted, and running jobs continue"));
       return with(Done{});
     });
   }
@@ -306,8 +306,8 @@ struct Server::Impl {
       look_at_flights();
       const auto record = flights.find(job);
       if (!record) {
-        return without(ErrorKind::refused,
-                       "no job '" + job.job + "' is here, nor among the latest that ended: `netsum status` lists them");
+        return without(ErrorKind::refused, "this daemon has no job '" + job.job +
+                                               "', running or recently ended: `netsum status` lists its jobs");
       }
       return with(FlightRecord{telemetry::to_json(*record, origin_at(record->ended.value_or(now())))});
     });
@@ -382,7 +382,7 @@ struct Server::Impl {
 
   std::optional<Answer> on_install(const Request& request, const session::SwitchMessage& message) {
     if (!hooks.install)
-      return without(ErrorKind::refused, "this daemon is a parameter server, and takes no jobs from others");
+      return without(ErrorKind::refused, "this daemon is a parameter server, and takes no jobs from other daemons");
     const Caller from{request.address, request.principal.daemon};
     return command(request, [this, tenant = request.principal.tenant, from, message] {
       InstallReply reply{{}, instance};
@@ -495,8 +495,8 @@ struct Server::Impl {
 
   [[nodiscard]] static Answer answer_of(const session::Aggregator::Answer& answer, const JoinCall& call) {
     if (answer.late && answer.missing.empty()) {
-      return without(ErrorKind::late, "job '" + call.job + "': rank " + std::to_string(call.rank) +
-                                          "'s former process has not ended in time");
+      return without(ErrorKind::late,
+                     "job '" + call.job + "': rank " + std::to_string(call.rank) + " is still held by its former process");
     }
     if (answer.late) {
       return without(ErrorKind::late, "job '" + call.job + "': ranks " + list(answer.missing) + " of " +
@@ -646,7 +646,7 @@ struct Server::Impl {
 
   // ---- the certificate
 
-  // Of connections from now on. Throws Error: bad_argument.
+  // The TLS context of connections from now on. Throws Error: bad_argument.
   [[nodiscard]] std::shared_ptr<const TlsContext> take_certificate() {
     const auto at = std::chrono::system_clock::now();
     const DaemonCertificate certificate = read_certificate(options.tls_cert, options.tls_key, at);

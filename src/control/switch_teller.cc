@@ -147,8 +147,8 @@ struct SwitchTeller::Impl {
     if (job == jobs.end()) return;
     const std::string first = job->second.start->admission.placement.switches.front();
     complain(epoch, first,
-             "its jobs have " + std::to_string(Installations::most_switches) +
-                 " switches already, which are as many as this " + options.own + " tells of jobs",
+             "the jobs of this " + options.own + " have " + std::to_string(Installations::most_switches) +
+                 " switches already, its maximum",
              true, lock);
     say_ready(epoch, lock);
   }
@@ -223,16 +223,15 @@ struct SwitchTeller::Impl {
       if (!hello) throw Error(ErrorCode::internal, "invalid reply: " + hello.why());
       std::vector<Endpoint> lanes = hello->lanes;
       if (hello->in_wire != options.in_wire) {
-        throw Error(ErrorCode::refused, options.in_wire
-                                            ? "it is not a bump in the wire, as this one is"
-                                            : "it is a bump in the wire, which takes part in jobs of bumps only");
+        throw Error(ErrorCode::refused, options.in_wire ? "it is not a bump in the wire, as this one is"
+                                                        : "it is a bump in the wire, and takes part only in jobs of bumps");
       }
       if (options.in_wire && lanes.empty()) {
         throw Error(ErrorCode::refused, "it is a bump of one rack: start it with --racks");
       }
       if (lanes.size() < options.lanes) {
-        throw Error(ErrorCode::refused, "it has " + std::to_string(lanes.size()) + " threads, this " + options.own + " " +
-                                            std::to_string(options.lanes) + ": start it with --threads " +
+        throw Error(ErrorCode::refused, "it has " + std::to_string(lanes.size()) + " threads, and this " + options.own +
+                                            " has " + std::to_string(options.lanes) + ": start it with --threads " +
                                             std::to_string(options.lanes));
       }
       hooks.complete(lanes, call.channel.numeric_address());
@@ -266,7 +265,7 @@ struct SwitchTeller::Impl {
 
   void fail(std::uint64_t epoch, const std::string& a_switch, const std::string& why, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
-    events.failed(epoch, "it cannot do without switch " + a_switch + ": " + why);
+    events.failed(epoch, "the job requires switch " + a_switch + ": " + why);
     lock.lock();
   }
 

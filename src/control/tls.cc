@@ -132,9 +132,9 @@ std::string TlsStream::why() const {
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return "its certificate does not name " + host_ + ": use an address that it names, or make one that names this one";
     default:
-      return "its certificate is not signed by that of " + ca_file_ + " (--tls-ca)";
+      return "its certificate is not signed by a CA in " + ca_file_ + " (--tls-ca)";
   }
-  return "it speaks no TLS 1.3: start the daemon with --tls-cert and --tls-key, or omit --tls-ca";
+  return "it does not speak TLS 1.3: start the daemon with --tls-cert and --tls-key, or omit --tls-ca";
 }
 
 }  // namespace netsum::control

@@ -45,12 +45,12 @@ std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options)
   const transport::GroupRange groups(options.multicast);
   if (!transport::is_ipv4(transport::resolve(options.listen))) {
     throw Error(ErrorCode::bad_argument, "results by multicast (" + options.multicast +
-                                             ") are of IPv4: listen at an IPv4 address, not " + options.listen);
+                                             ") require IPv4: listen at an IPv4 address, not " + options.listen);
   }
   if (groups.port() + options.threads - 1 > 65535) {
-    throw Error(ErrorCode::bad_argument, "the groups of " + std::to_string(options.threads) +
-                                             " threads have no ports from " + std::to_string(groups.port()) +
-                                             " on: give a lower one");
+    throw Error(ErrorCode::bad_argument, "multicast groups of " + std::to_string(options.threads) +
+                                             " threads need ports above 65535, from " + std::to_string(groups.port()) +
+                                             " on: give a lower port");
   }
   return groups;
 }
@@ -64,12 +64,12 @@ void check_profile(const AggregatorOptions& options) {
   daemon::check_data_plane(options);
   if (!options.chip) {
     if (!options.allow_fcs_only) return;
-    throw Error(ErrorCode::bad_argument, "only the chip profile does without a checksum: nothing else is allowed to");
+    throw Error(ErrorCode::bad_argument, "--allow-fcs-only requires --profile chip");
   }
   if (!options.allow_fcs_only) {
     throw Error(ErrorCode::bad_argument,
-                "packets of the chip profile have no checksum but Ethernet's frame check: say that it suffices on this "
-                "network (--allow-fcs-only), or use the software profile");
+                "packets of the chip profile have no checksum except Ethernet's frame check: pass --allow-fcs-only if that "
+                "suffices on this network, or use --profile software");
   }
   if (!options.multicast.empty() && options.data_plane != DataPlane::xdp) {
     throw Error(ErrorCode::bad_argument, "multicast (" + options.multicast +
@@ -77,21 +77,21 @@ void check_profile(const AggregatorOptions& options) {
   }
   if (options.require_keys || options.packet_security.value_or(PacketSecurity::none) != PacketSecurity::none) {
     throw Error(ErrorCode::bad_argument,
-                "keys of packets require the software profile: omit --packet-security and --require-keys");
+                "packet keys require the software profile: omit --packet-security and --require-keys");
   }
 }
 
 std::string line_of_group(const transport::GroupRange& groups, const session::StartJob& start) {
   const std::string group = transport::to_string(groups.group_of(start.job, 0));
   if (std::count(start.listens.begin(), start.listens.end(), true) < 2) {
-    return "job '" + start.job + "': each rank has its own results, as fewer than two have joined " + group;
+    return "job '" + start.job + "': results go to each rank by unicast, because fewer than two ranks joined group " + group;
   }
   std::string others;
   for (std::size_t rank = 0; rank < start.listens.size(); ++rank) {
     if (!start.listens[rank]) others += (others.empty() ? "" : ", ") + std::to_string(rank);
   }
-  return "job '" + start.job + "': results go to " + group +
-         (others.empty() ? "" : ", and by themselves to ranks " + others + ", which have not joined it");
+  return "job '" + start.job + "': results go to group " + group +
+         (others.empty() ? "" : ", and by unicast to ranks " + others + ", which did not join the group");
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ std::vector<HostAddress> parse_hosts(const std::vector<std::string>& texts) {
       const std::size_t comma = std::min(text.find(',', at), text.size());
       const std::string each = text.substr(at, comma - at);
       const auto address = parse_address(each);
-      if (!address) throw Error(ErrorCode::bad_argument, "'" + each + "' of --hosts is no address of IPv4 or IPv6");
+      if (!address) throw Error(ErrorCode::bad_argument, "'" + each + "' in --hosts is not an IPv4 or IPv6 address");
       hosts.push_back(*address);
       at = comma + 1;
     }
@@ -123,25 +123,24 @@ std::string words_of(Misfit misfit, const netreduce::MisfitExample& example) {
   const auto because = [&]() -> std::string {
     switch (misfit) {
       case Misfit::service:
-        return "their connection is unreliable (UC), and no ring can repeat what it loses: use RC";
+        return "the connection is unreliable (UC), so lost packets cannot be retransmitted: use a reliable connection (RC)";
       case Misfit::host:
-        return "--hosts does not name both";
+        return "--hosts does not name both hosts";
       case Misfit::layout:
-        return "they have the mark of a layout that no --ring has";
+        return "their header has the magic of a layout that no --ring has";
       case Misfit::header:
-        return "their header is cut off or impossible in the layout of --ring";
+        return "their header is cut off, or has values that the layout of --ring does not allow";
       case Misfit::ring:
-        return "they say ring " + ring + ", and no --ring has that id";
+        return "their header names ring " + ring + ", and no --ring has this id";
       case Misfit::rank:
-        return "they say rank " + std::to_string(example.header.rank) + " of ring " + ring +
-               ", whose --ring has fewer ranks";
+        return "their header names rank " + std::to_string(example.header.rank) + " of ring " + ring +
+               ", and the --ring of this id has fewer ranks";
       case Misfit::beginning:
         return "they begin with message " + std::to_string(example.header.message) + " of ring " + ring +
-               ", whose message 0 was not seen on this connection: start its hosts again";
+               ", and message 0 was not seen on this connection: restart the hosts of this ring";
       case Misfit::open:
-        return "with them all ranks of ring " + ring +
-               " are there, and their connections do not lead around it: see ranks= of "
-               "--ring";
+        return "all ranks of ring " + ring +
+               " are connected now, but their connections do not form one ring: check ranks= of --ring";
     }
     return "";
   };
@@ -262,7 +261,7 @@ struct BumpDaemon::Impl {
   std::vector<Watched> watched;  // by ring
   std::unique_ptr<Background> background;
 
-  // Of rings that ranks have named.
+  // They serve the rings that ranks have named.
   std::optional<WireLane> lane;
   std::optional<ServedJobs> jobs;
   std::unique_ptr<control::Server> server;
@@ -295,10 +294,9 @@ struct BumpDaemon::Impl {
   void parse_rings() {
     hosts = parse_hosts(options.hosts);
     if (!options.rings.empty() && hosts.empty() && options.rack_bumps.empty()) {
-      throw Error(
-          ErrorCode::bad_argument,
-          "--ring without --hosts: name the addresses of the ring's hosts (--hosts 10.0.0.1,10.0.0.2), as anybody could "
-          "end it otherwise");
+      throw Error(ErrorCode::bad_argument,
+                  "--ring requires --hosts with the addresses of the ring's hosts (--hosts 10.0.0.1,10.0.0.2): otherwise "
+                  "any host could end the ring");
     }
     std::map<std::pair<std::uint32_t, std::vector<std::byte>>, std::string>
         seen;  // ID and magic: how packets tell them apart
@@ -308,7 +306,7 @@ struct BumpDaemon::Impl {
       const auto [other, is_new] = seen.try_emplace({ring.ring, {magic.begin(), magic.end()}}, text);
       if (!is_new) {
         throw Error(ErrorCode::bad_argument,
-                    "rings '" + other->second + "' and '" + text + "' cannot be told apart: give them IDs of their own");
+                    "rings '" + other->second + "' and '" + text + "' have the same id and magic: give each its own id=");
       }
       ring.incarnation = transport::random_number();
       if (!ring.racks.empty()) check_racks(text, ring);
@@ -327,17 +325,19 @@ struct BumpDaemon::Impl {
     }
     const std::string racks = std::to_string(ring.racks.size()) + " racks";
     if (options.rack && *options.rack >= ring.racks.size()) {
-      refuse("it has " + racks + ", and --rack " + std::to_string(*options.rack) + " is none of them: they count from 0");
+      refuse("it has " + racks + ", and --rack " + std::to_string(*options.rack) +
+             " is not below that: racks are numbered from 0");
     }
     if (!options.rack_bumps.empty() && options.rack_bumps.size() != ring.racks.size()) {
-      refuse("it has " + racks + ", and --rack-bumps names the bumps of " + std::to_string(options.rack_bumps.size()));
+      refuse("it has " + racks + ", and --rack-bumps names " + std::to_string(options.rack_bumps.size()) + " bumps");
     }
   }
 
   // Empty: it is.
   [[nodiscard]] std::string why_not_here(const RingConfig& ring) const {
     if (options.rack && !ring.racks.empty() && ring.racks[*options.rack] == 0) return "it has no rank in this rack";
-    if (!options.rack_bumps.empty() && !netreduce::spans_racks(ring)) return "it is in one rack, whose bump needs no root";
+    if (!options.rack_bumps.empty() && !netreduce::spans_racks(ring))
+      return "all its ranks are in one rack, and the bump of that rack needs no root";
     return "";
   }
 
@@ -380,7 +380,7 @@ struct BumpDaemon::Impl {
       log("ring " + std::to_string(ring.ring) + ": " + std::to_string(ring.members) + " ranks, " +
           std::to_string(needed >> 10) + " KiB of packet buffers");
     }
-    if (rings.empty() && options.listen.empty()) log("warning: no --ring: this only bridges");
+    if (rings.empty() && options.listen.empty()) log("warning: no --ring is given: this bump only forwards packets");
   }
 
   void check_hosts(const RingConfig& ring) const {
@@ -389,7 +389,7 @@ struct BumpDaemon::Impl {
       if (line.way == netreduce::Way::child) continue;
       const HostAddress& host = line.way == netreduce::Way::arriving ? line.connection.destination : line.connection.source;
       if (std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
-      throw Error(ErrorCode::refused, "a rank's address is " + to_string(host) + ", which the bump's --hosts do not name");
+      throw Error(ErrorCode::refused, "--hosts of the bump does not name " + to_string(host) + ", the address of a rank");
     }
   }
 
@@ -416,7 +416,8 @@ struct BumpDaemon::Impl {
     file = std::make_unique<ConnectionFile>(options.state);
     const std::vector<netreduce::KnownConnection> known = file->known();
     for (const netreduce::KnownConnection& connection : known) accelerator.know(connection, started);
-    if (!known.empty()) log(std::to_string(known.size()) + " gradient connections are known from '" + options.state + "'");
+    if (!known.empty())
+      log(std::to_string(known.size()) + " gradient connections were restored from '" + options.state + "'");
   }
 
   // ---- on the background's thread
@@ -435,7 +436,7 @@ struct BumpDaemon::Impl {
     if (ring == rings.end()) return;
     const std::string name = "ring " + std::to_string(ring->ring), rank = "rank " + std::to_string(change.rank);
     if (change.kind == ConnectionChange::Kind::restarted) {
-      log(name + " begins anew: " + rank + " has a new connection, " + words_of(change.known.connection));
+      log(name + " starts again: " + rank + " has a new connection, " + words_of(change.known.connection));
     } else {
       log(name + ": " + rank + " sends " + words_of(change.known.connection));
     }
@@ -449,7 +450,7 @@ struct BumpDaemon::Impl {
       file->commit();
     } catch (const std::exception& error) {
       complain("state", said["state"].count + 1,
-               "error: " + std::string(error.what()) + ": do not restart before the hosts have");
+               "error: " + std::string(error.what()) + ": do not restart this bump before the hosts are restarted");
     }
     if (learned.empty()) return;
     on_packet_thread([&] {
@@ -513,20 +514,21 @@ struct BumpDaemon::Impl {
       complain("misfit " + std::to_string(i), counters.dropped_misfit[i], words_of(static_cast<Misfit>(i), examples[i]));
     }
     complain("restart", counters.dropped_restart,
-             "a message 0 begins no ring as long as the rank's other connection is heard (dropped_roce_restart)");
+             "gradients that begin with message 0 on a new connection are dropped while the rank's earlier connection is "
+             "active (dropped_roce_restart)");
     complain("differing", racks.differing,
-             "ring " + std::to_string(differing.ring) + ": the bump of rack " + std::to_string(differing.rack) +
-                 " was given another --ring than this one, or the root was (dropped_agreement_differing)");
+             "ring " + std::to_string(differing.ring) + ": --ring of this bump differs from --ring at the bump of rack " +
+                 std::to_string(differing.rack) + " or at the root: give all bumps the same (dropped_agreement_differing)");
     complain("trains", frames.dropped_trains,
-             "merged RoCE packets of gradient connections are dropped: ethtool -K IFNAME lro off rx-udp-gro-forwarding off "
-             "rx-gro-list off (dropped_roce_trains)");
+             "merged RoCE packets of gradient connections are dropped: turn merging off with ethtool -K IFNAME lro off "
+             "rx-udp-gro-forwarding off rx-gro-list off (dropped_roce_trains)");
     complain("unreadable", frames.dropped_unreadable,
              "RoCE packets of gradient connections that cannot be read are dropped (dropped_roce_unreadable)");
     const bool all_complete = std::all_of(watched.begin(), watched.end(), [](const Watched& each) { return each.complete; });
     if (!all_complete) {
-      complain(
-          "unmarked", counters.unmarked,
-          "RoCE messages between --hosts pass, as they have no ring's mark: see layout= of --ring if they are gradients");
+      complain("unmarked", counters.unmarked,
+               "RoCE messages between --hosts are forwarded unsummed, because they do not have the magic of a ring: check "
+               "layout= of --ring if they are gradients");
     }
     for (std::size_t i = 0; i < rings.size(); ++i) {
       look_after(rings[i], watched[i], looks[i].complete, looks[i].counters, looks[i].stall, looks[i].connections);
@@ -546,17 +548,17 @@ struct BumpDaemon::Impl {
   void look_after(const RingConfig& ring, Watched& last, bool complete, const netreduce::RingCounters& counters,
                   const std::optional<netreduce::RingStall>& stall, const std::vector<Connection>& connections) {
     const std::string name = "ring " + std::to_string(ring.ring);
-    if (complete && !last.complete) log(name + ": all " + std::to_string(ring.members) + " ranks are there");
+    if (complete && !last.complete) log(name + ": all " + std::to_string(ring.members) + " ranks are connected");
     last.complete = complete;
     const auto dropped = [&](const char* counter, std::uint64_t count, const std::string& why) {
       complain(name + counter, count, name + ": gradients are dropped (" + counter + "): " + why);
     };
     dropped("dropped_early", counters.dropped_early,
-            "a host has more messages under way than window=" + std::to_string(ring.window));
+            "a host has more messages in flight than window=" + std::to_string(ring.window));
     dropped("dropped_shape", counters.dropped_shape,
             "a payload is longer than mtu=" + std::to_string(ring.mtu) +
-                ", is not whole elements (dtype=" + std::string(to_string(ring.dtype)) +
-                " where headers do not say), or has another length than the other ranks'");
+                ", is not a multiple of the element size (dtype=" + std::string(to_string(ring.dtype)) +
+                " unless the header names another), or has another length than the payloads of the other ranks");
     dropped("dropped_header", counters.dropped_header,
             "a message has another ring or rank than its connection, or more packets than packets=" +
                 std::to_string(ring.message_packets));
@@ -565,7 +567,7 @@ struct BumpDaemon::Impl {
     const auto place = stall ? std::optional(std::pair(stall->message, stall->packet)) : std::nullopt;
     const Time now = runtime::now();
     if (place != last.stalled_at) {
-      if (last.said) log(name + " goes on");
+      if (last.said) log(name + " continues");
       last.stalled_at = place;
       last.since = now;
       last.said = false;
@@ -576,12 +578,12 @@ struct BumpDaemon::Impl {
     for (const std::uint32_t rank : members(stall->missing)) {
       const Connection& connection = connections[rank];
       missing += (missing.empty() ? "" : ", ") + std::to_string(rank) + " (" +
-                 (connection == Connection{} ? "not heard of" : to_string(connection.source)) + ")";
+                 (connection == Connection{} ? "not connected" : to_string(connection.source)) + ")";
     }
     log(name + " stalls: packet " + std::to_string(place->second) + " of message " + std::to_string(place->first) +
-        (!missing.empty()               ? " lacks that of ranks " + missing
+        (!missing.empty()               ? " waits for ranks " + missing
          : netreduce::spans_racks(ring) ? " waits for other racks"
-                                        : " waits for those before it"));
+                                        : " waits for earlier packets"));
   }
 
   // ----
@@ -600,23 +602,24 @@ struct BumpDaemon::Impl {
   void bridge() {
     check_threads(options.threads);
     if (options.one_arm && options.ports.size() != 1) {
-      throw Error(ErrorCode::bad_argument, "a bump with one arm has one port (--port eth:IFNAME)");
+      throw Error(ErrorCode::bad_argument, "--one-arm requires exactly one port (--port eth:IFNAME)");
     }
     if (options.racks && options.listen.empty()) {
-      throw Error(ErrorCode::bad_argument, "--racks without --listen: the bumps of other racks send there");
+      throw Error(ErrorCode::bad_argument, "--racks requires --listen, the address to which bumps of other racks send");
     }
     if (options.rack.has_value() != !options.root.empty()) {
       throw Error(ErrorCode::bad_argument, "--rack needs --root, the address of the bump above, and --root needs --rack");
     }
     if (options.rack && !options.rack_bumps.empty()) {
-      throw Error(ErrorCode::bad_argument, "the root of foreign hosts' rings is no rack's bump: --rack, or --rack-bumps");
+      throw Error(ErrorCode::bad_argument, "--rack and --rack-bumps exclude each other: the root is not the bump of a rack");
     }
     if ((options.rack || !options.rack_bumps.empty()) && !options.racks) {
       throw Error(ErrorCode::bad_argument, "--rack and --rack-bumps need --racks");
     }
     if (!options.one_arm && options.ports.size() < 2 && !(options.racks && options.ports.empty())) {
-      throw Error(ErrorCode::bad_argument,
-                  "a bump in the wire has two ports or more (--port eth:IFNAME or --port qemu:LOCAL,REMOTE, each)");
+      throw Error(
+          ErrorCode::bad_argument,
+          "a bump in the wire requires at least two ports: pass --port eth:IFNAME or --port qemu:LOCAL,REMOTE for each");
     }
     transport::PortOptions port_options;
     port_options.mark = wire::ethernet::mark_congestion;

@@ -30,7 +30,7 @@ constexpr HostAddress mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // a
 constexpr std::size_t mapped_bytes = 12;
 
 constexpr std::string_view first_line =
-    "# netsum switch --state: gradient connections, as source, destination, queue pair of the destination, first PSN.\n";
+    "# netsum bump --state: gradient connections, as source, destination, queue pair of the destination, first PSN.\n";
 constexpr std::size_t lines_of_the_past = 1000;  // obsolete lines allowed, beyond the number of current ones
 
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
@@ -89,7 +89,7 @@ int locked(const std::string& path) {
   const bool held = errno == EWOULDBLOCK;
   ::close(lock);
   if (!held) fail("lock", beside);
-  throw Error(ErrorCode::bad_argument, "another process uses '" + path + "' (--state): give each bump a file for itself");
+  throw Error(ErrorCode::bad_argument, "another process uses '" + path + "' (--state): give each bump its own file");
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ std::vector<KnownConnection> parse_connections(std::string_view content, const s
     if (!read) {
       throw Error(ErrorCode::bad_argument,
                   name + " (--state), line " + std::to_string(number) +
-                      ": not a source address, a destination address, a queue pair and a first PSN");
+                      ": this is not a source address, a destination address, a queue pair and a first PSN");
     }
     if (forgotten) {
       known.erase(read->connection);

@@ -14,9 +14,9 @@ void check_data_plane(const AggregatorOptions& options) {
   const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
   const bool bmv2 = options.data_plane == DataPlane::bmv2;
   if (options.data_plane != DataPlane::xdp && !options.interfaces.empty() && options.data_path != DataPath::xdp) {
-    throw bad("interfaces are for the data plane or data path xdp: sockets use all of them");
+    throw bad("--interface requires --data-plane xdp or --data-path xdp: sockets use all interfaces");
   }
-  if (!bmv2 && !options.target.empty()) throw bad("a target (--target) is for the bmv2 data plane alone");
+  if (!bmv2 && !options.target.empty()) throw bad("--target requires --data-plane bmv2");
   if (options.data_plane == DataPlane::sockets) return;
   if (bmv2 && options.data_path == DataPath::dpdk)
     throw bad("--data-plane bmv2 does not work with --data-path dpdk: the P4 switch must be reached through the kernel");
@@ -26,10 +26,10 @@ void check_data_plane(const AggregatorOptions& options) {
   const std::string name = bmv2 ? "bmv2" : "XDP";
   if (!options.chip) throw bad("the " + name + " data plane supports the chip profile only: use --profile chip");
   if (!bmv2 && options.interfaces.empty()) {
-    throw bad("the XDP data plane needs to know its interfaces (--interface): those towards ranks and other switches");
+    throw bad("--data-plane xdp requires --interface: name the interfaces towards ranks and other switches");
   }
   if (bmv2 && options.target.empty()) {
-    throw bad("the bmv2 data plane needs to know its switch (--target): where simple_switch has its Thrift server");
+    throw bad("--data-plane bmv2 requires --target HOST:PORT, the address of simple_switch's Thrift server");
   }
   if (options.loss > 0) {
     throw bad("--loss requires the data plane sockets: packets of the " + name + " data plane reach no socket");
@@ -39,7 +39,8 @@ void check_data_plane(const AggregatorOptions& options) {
     throw bad("the " + name + " data plane requires IPv4: listen at an IPv4 address, not " + options.listen);
   }
   if (bmv2 && transport::is_unspecified(listen)) {
-    throw bad("the bmv2 data plane needs the address that ranks send to: listen at it, not at " + options.listen);
+    throw bad("the bmv2 data plane requires the address that ranks send to: listen at that address, not at " +
+              options.listen);
   }
 }
 

@@ -26,9 +26,7 @@ std::vector<std::string> interfaces_of(const DataSocketsConfig& config, const En
   if (!config.interfaces.empty()) return config.interfaces;
   if (transport::is_unspecified(listen)) {
     throw Error(ErrorCode::bad_argument,
-                "the data path xdp needs to know its interfaces (--interface), or one address to listen "
-                "at in place of " +
-                    config.listen);
+                "--data-path xdp requires --interface, or --listen with one address in place of " + config.listen);
   }
   const auto interface = transport::interface_of(listen);
   if (!interface) throw Error(ErrorCode::bad_argument, "no interface has the address of " + config.listen);
@@ -43,10 +41,11 @@ std::unique_ptr<transport::Transport> over_xdp(const DataSocketsConfig& config, 
   auto queues = transport::claim_xdp_queues(wanted);
   const std::uint16_t port = socket->local().port;
   if (config.log) {
-    config.log(queues ? "UDP port " + std::to_string(port) + ": AF_XDP on " + queues->description(port)
-                      : "warning: UDP port " + std::to_string(port) +
-                            " goes through the kernel: all queues of its interfaces " + "are taken. More: ethtool -L " +
-                            wanted.interfaces.front() + " combined " + std::to_string(config.threads));
+    config.log(queues
+                   ? "UDP port " + std::to_string(port) + ": AF_XDP on " + queues->description(port)
+                   : "warning: UDP port " + std::to_string(port) +
+                         " goes through the kernel: all queues of its interfaces are in use. For more queues: ethtool -L " +
+                         wanted.interfaces.front() + " combined " + std::to_string(config.threads));
   }
   if (!queues) return socket;
   return transport::over_xdp(std::move(queues), std::move(socket), options);

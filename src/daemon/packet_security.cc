@@ -14,7 +14,7 @@ void choose_keys(const PacketSecurityOptions& options, session::RegistryConfig& 
   const bool wanted = options.wanted.value_or(PacketSecurity::none) != PacketSecurity::none;
   if (!options.tls && (options.required || wanted)) {
     throw bad(std::string(options.required ? "--require-keys" : "--packet-security") +
-              " needs --tls-cert and --tls-key: keys of packets travel over TLS alone");
+              " requires --tls-cert and --tls-key: packet keys are sent over TLS only");
   }
   registry.keys = options.tls;
   registry.keys_below = options.tls && options.tls_to_switches;
@@ -29,7 +29,7 @@ void warn_of_no_keys(const session::RegistryConfig& registry, const std::string&
   if (interface && interface->loopback) return;
   log(std::string("warning: packets have no keys ") +
       (registry.keys ? "(--packet-security none)" : "(no --tls-cert and --tls-key)") +
-      ": whoever can send packets from a rank's address, or reads them on the way, can change the sums of its job");
+      ": any host that can send from a rank's address, or read packets on the way, can change the sums of its job");
 }
 
 }  // namespace netsum::daemon

@@ -48,17 +48,16 @@ namespace {
 }
 
 [[nodiscard]] Error unproved_rank(const std::string& rank, const Endpoint& endpoint) {
-  return Error(ErrorCode::refused,
-               rank + "'s data endpoint " + transport::to_string(endpoint) +
-                   " has not been probed: nothing shows that it receives what is sent there. Are addresses "
-                   "translated on the way, or was the switch started again without --state?");
+  return Error(ErrorCode::refused, rank + "'s data endpoint " + transport::to_string(endpoint) +
+                                       " has not been probed, so the switch cannot know that the rank receives there. Are "
+                                       "addresses translated on the way, or was the switch restarted without --state?");
 }
 
 void check_daemon(const Endpoint& endpoint, const control::Caller& caller) {
   if (caller.daemon || endpoint.port == 0 || are_together(endpoint, transport::resolve(caller.address))) return;
-  throw Error(ErrorCode::refused, "nothing shows that " + transport::to_string(endpoint) +
-                                      " receives what is sent there, as it is not where " + caller.address +
-                                      " is, which tells of the job: give both --daemon-token-file");
+  throw Error(ErrorCode::refused, "data endpoint " + transport::to_string(endpoint) + " is not at " + caller.address +
+                                      ", the daemon that installs the job: this switch cannot know that the endpoint "
+                                      "receives packets; give both daemons the same --daemon-token-file");
 }
 
 [[nodiscard]] std::uint64_t cookie_at(std::span<const std::uint64_t> cookies, std::size_t lane) {
@@ -82,8 +81,8 @@ std::string check_endpoints(const session::JoinRequest& request, const EndpointC
     const Endpoint& endpoint = request.endpoints[lane];
     // Packets without a seal are believed of near ranks: no other host can send from the loopback device.
     if (request.near && !transport::is_loopback(endpoint)) {
-      return "rank " + std::to_string(request.rank) + " says that its packets need no keys, and " +
-             transport::to_string(endpoint) + " is not of the loopback device: another host can send from there";
+      return "rank " + std::to_string(request.rank) + " asks for packets without keys, but " +
+             transport::to_string(endpoint) + " is not a loopback address: another host could send from it";
     }
     if (cookie_at(request.cookies, lane) == cookies.of(endpoint)) continue;
     return unproved_rank("rank " + std::to_string(request.rank), endpoint).what();
@@ -105,9 +104,9 @@ void check_destinations(const std::vector<session::Destination>& destinations, c
 void check_lanes(const std::vector<Endpoint>& lanes, const Endpoint& control) {
   for (const Endpoint& lane : lanes) {
     if (are_together(lane, control)) continue;
-    throw Error(ErrorCode::refused, "its data socket " + transport::to_string(lane) +
-                                        " is not at the address where it was called: nothing shows that it receives what is "
-                                        "sent there");
+    throw Error(ErrorCode::refused,
+                "its data socket " + transport::to_string(lane) +
+                    " is not at the address of its control port: this daemon cannot know that it receives packets there");
   }
 }
 

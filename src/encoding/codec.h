@@ -404,7 +404,7 @@ template <class Message, class Check>
   } catch (Nonsense& nonsense) {
     return Parsed<Message>::wrong(std::move(nonsense.what));
   } catch (const protozero::exception&) {
-    return Parsed<Message>::wrong("its bytes are no message of this kind");
+    return Parsed<Message>::wrong("its bytes cannot be decoded as a message of this kind");
   }
 }
 template <class Message>

@@ -112,7 +112,7 @@ std::uint64_t cookie_of(const StartJob& start, std::size_t rank, std::size_t lan
 
 std::string check_packet(std::uint32_t elements) {
   if (elements > 0 && elements <= wire::atp::max_packet_elements) return "";
-  return "packets of " + std::to_string(elements) + " elements are not possible: 1 to " +
+  return "packets of " + std::to_string(elements) + " elements are not possible: use 1 to " +
          std::to_string(wire::atp::max_packet_elements);
 }
 
@@ -125,9 +125,10 @@ std::string choose_part(const session::Gathered& gathered, const AtpParts& parts
   grant.parts = parts.count;
   grant.part = parts.first;
   while (taken.contains(grant.part)) ++grant.part;
-  if (grant.part >= parts.first + own) return "all " + std::to_string(own) + " parts of the switches' slots are other jobs'";
+  if (grant.part >= parts.first + own)
+    return "all " + std::to_string(own) + " parts of the switches' slots are in use by other jobs";
   if (grant.pool_slots == 0 || grant.pool_slots >= parts.count) return "";
-  return std::to_string(grant.pool_slots) + " slots of a switch make no " + std::to_string(parts.count) +
+  return std::to_string(grant.pool_slots) + " slots of a switch are too few for " + std::to_string(parts.count) +
          " parts: start it with more --pool-slots, or the server with fewer --parts";
 }
 
@@ -155,22 +156,22 @@ session::Agreement agree_on_pool(const session::Gathered& gathered, const AtpSet
 }
 
 std::string check_child(const AtpInstallation::Child& child) {
-  if (child.ranks.empty()) return "a child without ranks";
+  if (child.ranks.empty()) return "a child has no ranks";
   RankSet ranks;
   for (const std::uint32_t rank : child.ranks) {
-    if (rank >= wire::atp::max_workers) return "rank " + std::to_string(rank);
-    if (ranks.contains(rank)) return "rank " + std::to_string(rank) + " twice";
+    if (rank >= wire::atp::max_workers) return "rank " + std::to_string(rank) + " is too large";
+    if (ranks.contains(rank)) return "a child has rank " + std::to_string(rank) + " twice";
     ranks.insert(rank);
   }
   if (child.is_switch) {
-    if (child.rank_epoch != 0) return "an epoch of a rank for a switch";
+    if (child.rank_epoch != 0) return "a child that is a switch has the epoch of a rank";
     // A switch that could not be reached yet has no address, and sends nothing.
     return child.endpoint == Endpoint{} || session::is_host(child.endpoint)
                ? ""
                : "the address of a switch below is not a unicast address with a port";
   }
-  if (child.ranks.size() != 1) return std::to_string(child.ranks.size()) + " ranks in place of one";
-  if (child.rank_epoch == 0) return "rank " + std::to_string(child.ranks.front()) + " without an epoch";
+  if (child.ranks.size() != 1) return "a child that is a rank has " + std::to_string(child.ranks.size()) + " ranks";
+  if (child.rank_epoch == 0) return "rank " + std::to_string(child.ranks.front()) + " has no epoch";
   return session::is_host(child.endpoint)
              ? ""
              : "the address of rank " + std::to_string(child.ranks.front()) + " is not a unicast address with a port";
@@ -185,7 +186,7 @@ std::string check_lane(const AtpInstallation::Lane& lane) {
   for (const AtpInstallation::Child& child : lane.children) {
     if (std::string error = check_child(child); !error.empty()) return error;
     for (const std::uint32_t rank : child.ranks) {
-      if (below.contains(rank)) return "rank " + std::to_string(rank) + " below two children";
+      if (below.contains(rank)) return "rank " + std::to_string(rank) + " is below two children";
       below.insert(rank);
     }
   }
@@ -257,7 +258,8 @@ ProtocolRules atp_rules(const AtpSettingsOf& settings, const AtpParts& parts) {
     const auto grant = encoding::parsed<AtpGrant>(admission.own);
     if (!grant) return grant.why();
     if (grant->parts == 0 ? grant->part == 0 : grant->part < grant->parts) return "";
-    return "part " + std::to_string(grant->part) + " of " + std::to_string(grant->parts) + " of the switches' slots";
+    return "the admission has part " + std::to_string(grant->part) + " of the switches' slots, and there are " +
+           std::to_string(grant->parts) + " parts";
   };
   return rules;
 }
@@ -271,8 +273,9 @@ std::string check(const AtpInstallation& installation) {
     return error;
   }
   if (installation.next_level >= wire::atp::max_levels || installation.level >= installation.next_level) {
-    return "level " + std::to_string(installation.level) + " with level " + std::to_string(installation.next_level) +
-           " above it, of " + std::to_string(wire::atp::max_levels);
+    return "level " + std::to_string(installation.level) + " and the level above it, " +
+           std::to_string(installation.next_level) + ", are not in ascending order below " +
+           std::to_string(wire::atp::max_levels);
   }
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
     if (std::string error = check_lane(installation.lanes[lane]); !error.empty()) {
@@ -280,9 +283,9 @@ std::string check(const AtpInstallation& installation) {
     }
     const bool sealed = installation.security != PacketSecurity::none;
     if (!has_keys(installation.lanes[lane], sealed))
-      return "lane " + std::to_string(lane) + " with other keys than such a job has";
+      return "lane " + std::to_string(lane) + " does not have the keys of the job's packet security";
     if (!same_children(installation.lanes.front(), installation.lanes[lane])) {
-      return "lane " + std::to_string(lane) + " with other children than lane 0";
+      return "lane " + std::to_string(lane) + " has other children than lane 0";
     }
   }
   return "";

@@ -55,20 +55,20 @@ std::string check_members(const ChipProfile& profile, const Placement& placement
   const auto most = std::max_element(members.begin(), members.end());
   if (*most <= profile.max_members) return "";
   const auto a_switch = static_cast<std::size_t>(most - members.begin());
-  return std::to_string(*most) + " ranks and switches are next to " +
-         (a_switch == root ? "the aggregator" : "switch " + placement.switches[a_switch]) +
-         ", a chip with a bit for each of " + std::to_string(profile.max_members) +
-         ": put each rack's ranks at a chip of its own below it (bench --spine, NETSUM_SPINE; docs/placing-aggregators.md)";
+  return std::to_string(*most) + " ranks and switches are directly below " +
+         (a_switch == root ? "the aggregator" : "switch " + placement.switches[a_switch]) + ", a chip for at most " +
+         std::to_string(profile.max_members) +
+         ": put the ranks of each rack below a chip of their own (bench --spine, NETSUM_SPINE; docs/placing-aggregators.md)";
 }
 
 }  // namespace
 
 std::string check(const ChipProfile& profile) {
   if (profile.max_members == 0 || profile.max_members > wire::chip::max_members)
-    return "a chip for no such number of members";
+    return "the number of members of a chip is 0 or too large";
   if (profile.packet_elements.empty() || profile.packet_elements.size() > 2 ||
       !std::all_of(profile.packet_elements.begin(), profile.packet_elements.end(), wire::chip::possible_packet)) {
-    return "a chip for packets of no such length";
+    return "the packet lengths of a chip are not possible";
   }
   return "";
 }
@@ -82,7 +82,7 @@ std::optional<ChipProfile> chip_in(const std::vector<session::Profile>& profiles
   auto profile = encoding::parsed<ChipProfile>(*said, [](const ChipProfile& read) {
     if (std::string error = check(read); !error.empty()) throw encoding::Nonsense{std::move(error)};
   });
-  if (!profile) throw Error(ErrorCode::internal, "it says of its chip: " + profile.why());
+  if (!profile) throw Error(ErrorCode::internal, "its chip profile is invalid: " + profile.why());
   return std::move(*profile);
 }
 
@@ -94,7 +94,7 @@ ProtocolRules switchml_chip_rules(const ChipProfile& profile) {
   rules.watched = true;
   rules.check_packet = [profile](std::uint32_t elements) -> std::string {
     if (takes(profile, elements)) return "";
-    return "packets of " + std::to_string(elements) + " elements are not possible at a chip: " + lengths_of(profile);
+    return "packets of " + std::to_string(elements) + " elements are not possible at a chip: use " + lengths_of(profile);
   };
   rules.switches = true;
   rules.switches_needed = true;

@@ -68,7 +68,7 @@ constexpr std::uint32_t mtu_of(std::uint32_t packet_elements) {
 
 std::string impossible_packet(std::uint32_t elements) {
   return "packets of " + std::to_string(elements) +
-         " elements are not possible: 64, 128, 256, 512 or 1024, which are RoCE's path MTUs of 256 to 4096 bytes";
+         " elements are not possible: use 64, 128, 256, 512 or 1024 (RoCE's path MTUs of 256 to 4096 bytes)";
 }
 
 // Without connections; through a tunnel.
@@ -114,12 +114,18 @@ bool is_member(const netreduce::Member& member) {
 }
 
 // All ranks have as many queue pairs as lanes, and no two connections of a lane look alike on the wire.
+std::string wrong_ranks(std::size_t members, std::size_t ranks) {
+  return "there are queue pairs of " + std::to_string(members) + " ranks for " + std::to_string(ranks) + " ranks";
+}
+
+constexpr char oversized[] = "the number or the first PSN of a queue pair has more than 24 bits";
+
 std::string check_members(std::span<const std::vector<netreduce::Member>> members, std::size_t lanes) {
   for (const auto& of_rank : members) {
     if (of_rank.size() != lanes) {
-      return std::to_string(of_rank.size()) + " queue pairs of a rank for " + std::to_string(lanes) + " lanes";
+      return "a rank has " + std::to_string(of_rank.size()) + " queue pairs for " + std::to_string(lanes) + " lanes";
     }
-    if (!std::all_of(of_rank.begin(), of_rank.end(), is_member)) return "a queue pair whose numbers have more than 24 bits";
+    if (!std::all_of(of_rank.begin(), of_rank.end(), is_member)) return oversized;
   }
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     std::set<netreduce::Connection> connections;
@@ -202,9 +208,9 @@ netreduce::RingConfig shape_of(std::uint32_t ranks, std::uint32_t slots, std::ui
 std::string check_ask(const JoinRequest& request) {
   const auto ask = encoding::parsed<RingAsk>(request.own);
   if (!ask) return ask.why();
-  if (ask->members.size() != request.endpoints.size()) return "the rank does not name its queue pairs";
+  if (ask->members.size() != request.endpoints.size()) return "the rank does not name one queue pair per lane";
   if (!std::all_of(ask->members.begin(), ask->members.end(), is_member)) {
-    return "a queue pair of rank " + std::to_string(request.rank) + " whose numbers have more than 24 bits";
+    return oversized;
   }
   const std::uint32_t packets = ask->message_packets != 0 ? ask->message_packets : longest_message(request.packet_elements);
   return netreduce::check(shape_of(request.world_size, request.slots_fixed, packets, request.packet_elements));
@@ -215,14 +221,14 @@ std::string check_grant(const Admission& admission, const JoinRequest& asked) {
   if (!grant) return grant.why();
   const RingAsk ask = checked_part<RingAsk>(asked.own);
   if (ask.message_packets != 0 && grant->message_packets != ask.message_packets) {
-    return "messages of " + std::to_string(grant->message_packets) + " packets in place of " +
+    return "the admission has messages of " + std::to_string(grant->message_packets) + " packets, and this rank asked for " +
            std::to_string(ask.message_packets);
   }
-  if (grant->message_packets == 0) return "messages without packets";
-  if (grant->members.size() != asked.world_size) return "queue pairs of " + std::to_string(grant->members.size()) + " ranks";
+  if (grant->message_packets == 0) return "the admission has messages of 0 packets";
+  if (grant->members.size() != asked.world_size) return wrong_ranks(grant->members.size(), asked.world_size);
   if (std::string error = check_members(grant->members, ask.members.size()); !error.empty()) return error;
   if (grant->members[asked.rank] != ask.members) {
-    return "other queue pairs of rank " + std::to_string(asked.rank) + " than its own";
+    return "the admission has other queue pairs for rank " + std::to_string(asked.rank) + " than the rank named";
   }
   return "";
 }
@@ -345,7 +351,7 @@ TreeInstallation read_ring(const session::SwitchMessage& message, const Protocol
   const auto grant = encoding::parsed<RingGrant>(installation.start.admission.own, [&](const RingGrant& read) {
     const std::size_t ranks = installation.start.endpoints.size();
     std::string error = read.members.size() == ranks ? check_members(read.members, installation.root.size())
-                                                     : "queue pairs of " + std::to_string(read.members.size()) + " ranks";
+                                                     : wrong_ranks(read.members.size(), ranks);
     if (!error.empty()) throw encoding::Nonsense{std::move(error)};
   });
   // The check of the first lane covers all of them.

@@ -24,16 +24,16 @@ class SlotParts {
       return std::to_string(p.first) + " to " + std::to_string(std::uint64_t{p.first} + p.count - 1);
     };
     if (std::uint64_t{part.first} + part.count > pool_slots_) {
-      return "its slots " + slots(part) + " would be those of other jobs here, as this switch has " +
-             std::to_string(pool_slots_) + ": start all of the job's switches with the same --pool-slots";
+      return "its slots " + slots(part) + " do not exist here, because this switch has " + std::to_string(pool_slots_) +
+             " slots: start all of the job's switches with the same --pool-slots";
     }
     for (const auto& [epoch, other] : taken_) {
       if (epoch == job_epoch || other.part.first >= part.first + part.count ||
           part.first >= other.part.first + other.part.count) {
         continue;
       }
-      return "its slots " + slots(part) + " overlap with " + slots(other.part) + ", which job '" + other.job +
-             "' of another server has: give both servers the same --parts, and each --own-parts of its own";
+      return "its slots " + slots(part) + " overlap with " + slots(other.part) + " of job '" + other.job +
+             "' of another parameter server: give both servers the same --parts, and different --first-part";
     }
     taken_[job_epoch] = {job, part};
     return "";

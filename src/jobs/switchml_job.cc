@@ -77,7 +77,7 @@ session::ProtocolRules switchml_rules() {
   rules.sealed = true;
   rules.check_packet = [](std::uint32_t elements) -> std::string {
     if (wire::switchml::possible_packet(elements)) return "";
-    return "packets of " + std::to_string(elements) + " elements are not possible: a multiple of " +
+    return "packets of " + std::to_string(elements) + " elements are not possible: use a multiple of " +
            std::to_string(wire::switchml::packet_step) + " up to " + std::to_string(wire::switchml::most_sharing_blocks) +
            ", or of " + std::to_string(wire::switchml::block_elements) + " up to " +
            std::to_string(wire::switchml::max_packet_elements);

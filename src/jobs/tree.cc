@@ -28,16 +28,17 @@ std::string check(const TreeInstallation& installation, const session::ProtocolR
     return error;
   }
   if (admission.rank_epochs.size() != ranks)
-    return "endpoints of " + std::to_string(ranks) + " ranks, which are not the job's";
+    return "there are " + std::to_string(admission.rank_epochs.size()) + " rank epochs for " + std::to_string(ranks) +
+           " ranks";
   const std::size_t switches = admission.placement.switches.size();
   if (installation.a_switch >= switches || installation.switches.size() != switches) {
-    return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) + ", with addresses of " +
-           std::to_string(installation.switches.size()) + " switches";
+    return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) +
+           " does not exist, or the addresses of " + std::to_string(installation.switches.size()) + " switches are given";
   }
   const auto all_hosts = [](const std::vector<Endpoint>& of) { return std::all_of(of.begin(), of.end(), session::is_host); };
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (start.endpoints[rank].size() != lanes || !all_hosts(start.endpoints[rank])) {
-      return "no address of rank " + std::to_string(rank) + " for each of " + std::to_string(lanes) + " lanes";
+      return "rank " + std::to_string(rank) + " does not have an address for each of " + std::to_string(lanes) + " lanes";
     }
   }
   for (const std::vector<Endpoint>& of_switch : installation.switches) {
@@ -45,7 +46,7 @@ std::string check(const TreeInstallation& installation, const session::ProtocolR
     const auto known = [](const Endpoint& endpoint) { return endpoint == Endpoint{} || session::is_host(endpoint); };
     if (of_switch.size() < lanes || of_switch.size() > session::most_lanes ||
         !std::all_of(of_switch.begin(), of_switch.end(), known)) {
-      return "a switch without an address for each of " + std::to_string(lanes) + " lanes";
+      return "a switch does not have an address for each of " + std::to_string(lanes) + " lanes";
     }
   }
   if (!all_hosts(installation.root)) return "an aggregator's address is not a unicast address with a port";
@@ -53,7 +54,7 @@ std::string check(const TreeInstallation& installation, const session::ProtocolR
   const bool sealed = admission.security != PacketSecurity::none;
   if (start.keys.size() != (sealed ? ranks : 0) || start.switch_keys.size() != (sealed ? switches : 0) ||
       static_cast<bool>(admission.results) != sealed) {
-    return "other keys than such a job has";
+    return "the keys do not match the packet security of the job";
   }
   return "";
 }

@@ -57,7 +57,7 @@ std::string socket_name(const std::string& group) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
   };
   if (group.empty() || group.size() > longest_name || !std::all_of(group.begin(), group.end(), allowed)) {
-    throw Error(ErrorCode::bad_argument, "machine group '" + group + "' is no valid name: use 1 to " +
+    throw Error(ErrorCode::bad_argument, "machine group '" + group + "' is not a valid name: use 1 to " +
                                              std::to_string(longest_name) + " letters, digits, '-', '_' and '.'");
   }
   return "netsum-group-" + std::to_string(::geteuid()) + "-" + group;
@@ -138,7 +138,7 @@ std::shared_ptr<GroupMemory> GroupMemory::of_threads(std::uint32_t size, std::si
 std::shared_ptr<GroupMemory> GroupMemory::join(const GroupMemoryOptions& options, Time deadline) {
   if (options.size == 0 || options.size > most_members || options.rank >= options.size) {
     throw Error(ErrorCode::bad_argument, "a machine group has 1 to 256 members, and member " + std::to_string(options.rank) +
-                                             " is none of " + std::to_string(options.size));
+                                             " is not below the group size " + std::to_string(options.size));
   }
   const std::string address = socket_name(options.name);
   std::shared_ptr<GroupMemory> made(new GroupMemory(options.size, options.elements));
@@ -158,7 +158,7 @@ std::shared_ptr<GroupMemory> GroupMemory::join(const GroupMemoryOptions& options
   }
   while (!made->attach(options, deadline)) {
     if (runtime::now() >= deadline) {
-      throw group_error(ErrorCode::deadline, options.name, ": member 0, which makes its memory, has not come in time");
+      throw group_error(ErrorCode::deadline, options.name, ": member 0 did not create the shared memory in time");
     }
     pause(retry_interval);
   }
@@ -170,8 +170,8 @@ bool GroupMemory::attach(const GroupMemoryOptions& options, Time deadline) {
   if (transport::connect_local(socket_name(options.name), socket) != transport::LocalOutcome::done) return false;
   if (const auto user = transport::user_of(*socket); user != ::geteuid()) {
     throw group_error(ErrorCode::refused, options.name,
-                      "'s name is another user's on this machine" +
-                          (user ? " (user " + std::to_string(*user) + ")" : std::string()) + ": take another one");
+                      " belongs to another user of this machine" +
+                          (user ? " (user " + std::to_string(*user) + ")" : std::string()) + ": use another name");
   }
   pollfd descriptor{socket->number(), POLLIN, 0};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - runtime::now()).count();
@@ -184,9 +184,9 @@ bool GroupMemory::attach(const GroupMemoryOptions& options, Time deadline) {
   }
   if (message.members != size_ || message.elements != elements_) {
     throw group_error(ErrorCode::mismatch, options.name,
-                      ": member 0 has " + std::to_string(message.members) + " members of " +
-                          std::to_string(message.elements) + " elements, member " + std::to_string(options.rank) + " " +
-                          std::to_string(size_) + " of " + std::to_string(elements_));
+                      ": member 0 expects " + std::to_string(message.members) + " members and " +
+                          std::to_string(message.elements) + " elements, member " + std::to_string(options.rank) +
+                          " expects " + std::to_string(size_) + " members and " + std::to_string(elements_) + " elements");
   }
   use(std::make_unique<transport::CommonMemory>(std::move(attached), bytes_));
   if (!lock(options.rank)) {

@@ -26,8 +26,8 @@ void check(const ParallelOptions& options) {
   const auto number = [](auto value) { return std::to_string(value); };
   if (options.machines == 0 || options.gpus == 0) fail("a job has at least one machine of one GPU");
   if (options.machine >= options.machines || options.gpu >= options.gpus) {
-    fail("GPU " + number(options.gpu) + " of machine " + number(options.machine) + " is none of " +
-         number(options.machines) + " machines of " + number(options.gpus));
+    fail("GPU " + number(options.gpu) + " of machine " + number(options.machine) + " does not exist in a job of " +
+         number(options.machines) + " machines with " + number(options.gpus) + " GPUs each");
   }
   const std::size_t ranks = std::size_t{options.machines} * options.gpus;
   if (options.pattern != Pattern::parallel_netreduce && options.peers.size() != ranks) {

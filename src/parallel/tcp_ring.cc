@@ -235,7 +235,8 @@ class TcpRing::Transfer {
 TcpRing::TcpRing(const TcpRingOptions& options)
     : name_(options.name), shown_(shown_by(options)), rank_(options.rank), size_(options.size), scratch_(scratch_bytes) {
   if (size_ == 0 || rank_ >= size_) {
-    throw Error(ErrorCode::bad_argument, "rank " + std::to_string(rank_) + " is none of a ring of " + std::to_string(size_));
+    throw Error(ErrorCode::bad_argument,
+                "rank " + std::to_string(rank_) + " is not below the ring size " + std::to_string(size_));
   }
 }
 
@@ -269,8 +270,8 @@ void TcpRing::hear_next(const std::string& address, Time deadline) {
   if (hears(next_, {shown_, rank_after(), size_}, deadline)) return;
   if (runtime::now() >= deadline)
     fail(ErrorCode::deadline, "rank " + std::to_string(rank_after()) + " did not answer before the deadline");
-  fail(ErrorCode::refused, address + " is not rank " + std::to_string(rank_after()) +
-                               " of this ring: is the address right, and the job's name?");
+  fail(ErrorCode::refused,
+       address + " is not rank " + std::to_string(rank_after()) + " of this ring: check the address and the job name");
 }
 
 void TcpRing::accept(TcpSocket& listener, Time deadline) {
@@ -301,7 +302,7 @@ void TcpRing::accept(TcpSocket& listener, Time deadline) {
       each = waits ? std::next(each) : strangers.erase(each);
     }
   }
-  fail(ErrorCode::deadline, "rank " + std::to_string(rank_before()) + " has not come in time");
+  fail(ErrorCode::deadline, "rank " + std::to_string(rank_before()) + " did not connect in time");
 }
 
 void TcpRing::all_reduce(std::span<float> inout, Time deadline) {

@@ -114,9 +114,9 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
   // This process may have been started again since it sealed packets of the job. What it has forgotten itself costs nothing:
   // its counters go on (seal/hops.h), also where its answer to the first installation is lost and nobody knows of that.
   if (former == nullptr && installation.security != PacketSecurity::none && installation.again) {
-    throw Error(ErrorCode::refused, "this switch knew job '" + installation.job +
-                                        "' once, and has lost the numbers of the packets that it sealed: its keys serve "
-                                        "nobody twice, and the job goes on without this switch");
+    throw Error(ErrorCode::refused, "this switch was restarted and has lost its packet numbers of job '" + installation.job +
+                                        "': it must not use the job's keys again, so the job continues without this "
+                                        "switch");
   }
   if (const std::string why = parts_.take(epoch, installation.job, installation.part); !why.empty()) {
     throw Error(ErrorCode::refused, why);

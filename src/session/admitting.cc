@@ -38,8 +38,8 @@ JoinOutcome compare_packets(const JoinRequest& other, const JoinRequest& request
   const JoinRequest& measuring = other.packet_elements_measured ? other : request;
   if (asking.packet_elements <= measuring.packet_elements) return {};
   return differ("rank " + std::to_string(asking.rank) + " of job '" + request.job + "' asks for packets of " +
-                elements(asking) + " elements, and the path of rank " + std::to_string(measuring.rank) +
-                " takes no more than " + elements(measuring) + ": ask for fewer, or for none");
+                elements(asking) + " elements, and the path of rank " + std::to_string(measuring.rank) + " takes at most " +
+                elements(measuring) + ": ask for fewer elements per packet, or for 0 (measured)");
 }
 
 // Whether the ranks sum in shared memory; if not, why. False: a rank requires it, and another is without.
@@ -48,7 +48,7 @@ bool decide_local(const Requests& ranks, Plan& plan) {
       std::find_if(ranks.begin(), ranks.end(), [](const JoinRequest* rank) { return rank->local_ticket == 0; });
   plan.local = without == ranks.end();
   if (plan.local) return true;
-  plan.why_not_local = "rank " + std::to_string((*without)->rank) + " is without: " + (*without)->why_not_local;
+  plan.why_not_local = "rank " + std::to_string((*without)->rank) + " does not use it: " + (*without)->why_not_local;
   const auto needy = std::find_if(ranks.begin(), ranks.end(), [](const JoinRequest* rank) { return rank->needs_local; });
   if (needy == ranks.end()) return true;
   plan.refusal = Refusal::bad_parameters;
@@ -114,7 +114,7 @@ JoinOutcome compare(const Requests& joined, const JoinRequest& request, const Pr
   if (first.aggregators != request.aggregators) {
     return differ("rank " + std::to_string(request.rank) + " of job '" + request.job + "' joins at " +
                   list(request.aggregators) + ", rank " + std::to_string(first.rank) + " at " + list(first.aggregators) +
-                  ": can all ranks reach the same, and do all name them alike?");
+                  ": give all ranks the same list, and check that all can reach these aggregators");
   }
   return {};
 }
@@ -245,14 +245,14 @@ PacketSecurity security_of(const Requests& ranks, const ProtocolRules& rules, co
 std::string why_no_keys(const JoinRequest& request, const ProtocolRules& rules, const RegistryConfig& config) {
   if (request.near || (request.security == PacketSecurity::none && !config.keys_required)) return "";
   const std::string needs = request.security == PacketSecurity::none
-                                ? "this aggregator takes no job without keys"
-                                : "rank " + std::to_string(request.rank) + " takes part in no job without keys";
-  if (!rules.sealed) return needs + ", and " + rules.name + "'s packets have none";
+                                ? "this aggregator requires packet keys"
+                                : "rank " + std::to_string(request.rank) + " requires packet keys";
+  if (!rules.sealed) return needs + ", and " + rules.name + " does not support them";
   if (!config.keys) {
-    return needs + ", and no keys travel without TLS: start the aggregator with --tls-cert and --tls-key";
+    return needs + ", and keys require TLS: start the aggregator with --tls-cert and --tls-key";
   }
   if (!request.switch_address.empty() && !config.keys_below) {
-    return needs + ", and none travel to switches without TLS: start the aggregator with --tls-ca";
+    return needs + ", and keys for switches require TLS to the switches: start the aggregator with --tls-ca";
   }
   return "";
 }

@@ -98,10 +98,10 @@ bool is_name(const std::string& text) {
 }
 
 std::string check_job_name(const std::string& job) {
-  if (job.empty()) return "the job has no name";
+  if (job.empty()) return "the job name is empty";
   if (is_name(job)) return "";
-  return "a job's name has at most " + std::to_string(longest_name) +
-         " bytes of UTF-8, and no line breaks or other control characters";
+  return "the job name is longer than " + std::to_string(longest_name) +
+         " bytes, is not UTF-8, or has line breaks or other control characters";
 }
 
 bool is_address(std::string_view text) {
@@ -152,7 +152,7 @@ std::string check(const JoinRequest& request) {
     return error;
   }
   if (std::string error = check_rank(request.rank, request.world_size); !error.empty()) return error;
-  if (!is_name(request.protocol)) return unprintable("the name of the protocol");
+  if (!is_name(request.protocol)) return unprintable("the protocol name");
   if (!is_name(request.switch_address)) return unprintable("the address of the rank's switch");
   if (request.aggregators.size() > most_aggregators ||
       !std::all_of(request.aggregators.begin(), request.aggregators.end(), is_name)) {
@@ -162,50 +162,54 @@ std::string check(const JoinRequest& request) {
   if (!request.progress.sound()) return "the rank's numbers of finished operations contradict each other";
   if (std::string error = check_slots(request.slots_fixed); !error.empty()) return error;
   if (request.endpoints.size() > most_lanes) {
-    return std::to_string(request.endpoints.size()) + " lanes are more than " + std::to_string(most_lanes);
+    return "the rank has " + std::to_string(request.endpoints.size()) + " lanes, more than " + std::to_string(most_lanes);
   }
   if (!std::all_of(request.endpoints.begin(), request.endpoints.end(), is_host)) {
     return "an address of rank " + std::to_string(request.rank) + " is not a unicast address with a port";
   }
   if (!is_name(request.process.host)) return unprintable("the host name of the rank");
-  if (!is_name(request.why_not_local)) return unprintable("the rank's reason to do without shared memory");
+  if (!is_name(request.why_not_local)) return unprintable("the reason against shared memory");
   return "";
 }
 
 std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules) {
-  if (asked.rank >= asked.world_size) return "an admission to what was not asked for";
-  if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "an admission without an epoch";
+  if (asked.rank >= asked.world_size) return check_rank(asked.rank, asked.world_size);
+  if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "the admission has no epoch";
   const std::vector<std::uint32_t>& epochs = admission.rank_epochs;
   if (epochs.size() != asked.world_size) {
-    return std::to_string(epochs.size()) + " epochs for " + std::to_string(asked.world_size) + " ranks";
+    return "the admission has " + std::to_string(epochs.size()) + " rank epochs for " + std::to_string(asked.world_size) +
+           " ranks";
   }
-  if (epochs[asked.rank] != admission.rank_epoch) return "two epochs of rank " + std::to_string(asked.rank);
+  if (epochs[asked.rank] != admission.rank_epoch)
+    return "the admission has two different epochs for rank " + std::to_string(asked.rank);
   if (std::set<std::uint32_t> distinct(epochs.begin(), epochs.end());
       distinct.size() != epochs.size() || distinct.contains(0)) {
-    return "an epoch that is no rank's, or two ranks'";
+    return "the admission has epoch 0, or the same epoch for two ranks";
   }
   if (admission.packet_elements > asked.packet_elements) {
-    return "packets of " + std::to_string(admission.packet_elements) + " elements, longer than the " +
-           std::to_string(asked.packet_elements) + " asked for";
+    return "the admission has packets of " + std::to_string(admission.packet_elements) +
+           " elements, and this rank asked for at most " + std::to_string(asked.packet_elements);
   }
   const bool other_slots = asked.slots_fixed != 0 && admission.slots != asked.slots_fixed;
   if (other_slots || admission.slots > most_slots || !std::has_single_bit(admission.slots)) {
-    return std::to_string(admission.slots) + " slots per lane";
+    return "the admission has " + std::to_string(admission.slots) +
+           " slots per lane, which this rank did not ask for or which are not possible";
   }
   if (!asked.packet_elements_measured && admission.packet_elements != asked.packet_elements) {
-    return "packets of " + std::to_string(admission.packet_elements) + " elements in place of " +
-           std::to_string(asked.packet_elements);
+    return "the admission has packets of " + std::to_string(admission.packet_elements) +
+           " elements, and this rank asked for " + std::to_string(asked.packet_elements);
   }
   const Placement& placement = admission.placement;
   if (std::string error = first_of({rules.check_packet(admission.packet_elements), check(placement, asked.world_size)});
       !error.empty()) {
     return error;
   }
-  if (!rules.switches && !placement.switches.empty()) return rules.name + " with switches, which it has none of";
+  if (!rules.switches && !placement.switches.empty())
+    return "the admission has switches, and protocol " + rules.name + " has none";
   if (std::string error = rules.check_placement(placement); !error.empty()) return error;
   const std::uint32_t at = placement.switch_of_rank[asked.rank];
   if (asked.switch_address != (at == Placement::at_server ? "" : placement.switches.at(at))) {
-    return "rank " + std::to_string(asked.rank) + " placed at a switch that is not its own";
+    return "the admission places rank " + std::to_string(asked.rank) + " at another switch than the one it named";
   }
   const Terms terms{asked.world_size, admission.packet_elements, admission.slots, placement, admission.own};
   if (std::string error = check_admission(rules, admission, asked); !error.empty()) return error;
@@ -214,16 +218,18 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
     return error;
   const bool sealed = admission.security != PacketSecurity::none;
   if (admission.security < asked.security && !admission.local) {
-    return std::string("packets protected by ") + to_string(admission.security) + " in place of " +
+    return std::string("the admission protects packets by ") + to_string(admission.security) + ", and this rank asked for " +
            to_string(asked.security);
   }
-  if (static_cast<bool>(admission.results) != sealed) return sealed ? "no key of the job" : "a key of a job without keys";
+  if (static_cast<bool>(admission.results) != sealed)
+    return sealed ? "the admission lacks the job key" : "the admission has a job key, and the job has no packet keys";
   const bool keys = static_cast<bool>(admission.keys.up) && static_cast<bool>(admission.keys.down);
   const bool no_keys = !admission.keys.up && !admission.keys.down;
-  if (!(sealed && !asked.near ? keys : no_keys)) return "other keys than a rank has in such a job";
-  if (admission.local && asked.local_ticket == 0) return "shared memory, of which this rank has none";
+  if (!(sealed && !asked.near ? keys : no_keys))
+    return "the admission lacks keys of this rank, or has keys that this rank does not need";
+  if (admission.local && asked.local_ticket == 0) return "the admission uses shared memory, and this rank did not offer it";
   if (admission.why_not_local.size() > longest_text || !printable(admission.why_not_local)) {
-    return "words on shared memory that are none";
+    return unprintable("the reason against shared memory", longest_text);
   }
   return "";
 }
@@ -231,13 +237,15 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
 std::string check(const HeartbeatReply& reply) {
   if (reply.reason.size() > longest_text || !printable(reply.reason)) return unprintable("the reason", longest_text);
   if (reply.warning.size() > longest_text || !printable(reply.warning)) return unprintable("the warning", longest_text);
-  if (reply.state == HeartbeatReply::State::failed && reply.reason.empty()) return "a failure without a reason";
-  if (reply.lost && *reply.lost >= max_world_size) return "the loss of rank " + std::to_string(*reply.lost);
+  if (reply.state == HeartbeatReply::State::failed && reply.reason.empty()) return "the failure has no reason";
+  if (reply.lost && *reply.lost >= max_world_size) return "the lost rank " + std::to_string(*reply.lost) + " is too large";
   return "";
 }
 
 std::string check(const JobView& view) {
-  return view.mismatch.size() <= longest_text && printable(view.mismatch) ? "" : "words on ranks' calls that are none";
+  return view.mismatch.size() <= longest_text && printable(view.mismatch)
+             ? ""
+             : unprintable("the text about different calls", longest_text);
 }
 
 }  // namespace netsum::session

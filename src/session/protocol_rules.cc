@@ -4,7 +4,7 @@ namespace netsum::session {
 namespace {
 
 std::string check_none(const ProtocolRules& rules, const OwnPart& own) {
-  return own.empty() ? "" : rules.name + " has no part of its own in joining";
+  return own.empty() ? "" : rules.name + " does not use protocol data in a join";
 }
 
 }  // namespace

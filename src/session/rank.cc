@@ -85,7 +85,7 @@ void Rank::decide(Time now) {
   for (const Site& site : sites_) {
     const std::string what = disagreement(*sites_.front().admission, *site.admission);
     if (what.empty()) continue;
-    return fail(Error(ErrorCode::refused, "the aggregators of job '" + config_.job + "' do not agree " + what), now);
+    return fail(Error(ErrorCode::refused, "the aggregators of job '" + config_.job + "' do not agree on " + what), now);
   }
   phase_ = Phase::starting;
   actions_.emplace_back(Start{});
@@ -244,7 +244,7 @@ void Rank::fail(const Error& error, Time now) {
 
 void Rank::try_again(Time now) {
   if (now >= give_up_) {
-    return end(Error(cause_->code(), std::string(cause_->what()) + "; the job did not come together again within " +
+    return end(Error(cause_->code(), std::string(cause_->what()) + "; not all ranks joined again within " +
                                          in_seconds(config_.recovery) + ": " + last_.what()));
   }
   phase_ = Phase::preparing;

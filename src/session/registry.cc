@@ -129,8 +129,8 @@ struct Registry::Impl {
 
   [[nodiscard]] static std::string drained(const std::string& job) {
     return "job '" + job +
-           "' is not admitted: an operator drains this daemon for maintenance, so that no new job begins here; use another "
-           "one, or try again when the drain is over (netsum drain --undo)";
+           "' is not admitted: an operator is draining this daemon for maintenance; use another daemon, or try again after "
+           "the drain (netsum drain --undo)";
   }
   // Empty, or who has ended the job that the rank would go on with.
   [[nodiscard]] std::string ended(const JoinRequest& request) const {
@@ -149,13 +149,13 @@ struct Registry::Impl {
     const Quota& quota = quota_of(request.tenant);
     if (const auto found = joins.find(request.tenant); found != joins.end() && found->second >= quota.joins) {
       return "tenant '" + request.tenant + "' has " + std::to_string(quota.joins) +
-             " ranks that wait for their jobs already: let these jobs become complete, or end";
+             " ranks that wait for other ranks of their jobs, its maximum: start the missing ranks, or end these jobs";
     }
     if (!new_job || quota.jobs == UINT32_MAX) return "";
     const auto of_tenant =
         std::count_if(jobs.begin(), jobs.end(), [&](const auto& entry) { return entry.second.tenant == request.tenant; });
     if (of_tenant >= quota.jobs) {
-      return "tenant '" + request.tenant + "' has " + std::to_string(quota.jobs) + " jobs already: end one";
+      return "tenant '" + request.tenant + "' has " + std::to_string(quota.jobs) + " jobs, its maximum: end one";
     }
     // Each is remembered, logged and recorded. All of a tenant's jobs may begin anew at once, and again.
     const std::size_t most = failures_of_each * std::max<std::size_t>(quota.jobs, 16);
@@ -163,7 +163,7 @@ struct Registry::Impl {
         failed.begin(), failed.end(), [&](const auto& entry) { return entry.second.tenant == request.tenant; }));
     if (failures_of_tenant < most) return "";
     return std::to_string(failures_of_tenant) + " jobs of tenant '" + request.tenant + "' have failed within " +
-           in_seconds(remember_failed) + ": wait, and see why";
+           in_seconds(remember_failed) + ": find the cause, and try again later";
   }
   [[nodiscard]] const Quota& quota_of(const std::string& tenant) const {
     static const Quota none;
@@ -206,7 +206,7 @@ struct Registry::Impl {
       return refuse(Refusal::bad_parameters, std::move(error));
     }
     if (!rules->switches && !request.switch_address.empty()) {
-      return refuse(Refusal::bad_parameters, rules->name + " has no switches of its own");
+      return refuse(Refusal::bad_parameters, rules->name + " does not use switches: name no switch");
     }
     if (request.endpoints.size() != config.lanes) {
       return refuse(Refusal::bad_parameters, "the worker names " + std::to_string(request.endpoints.size()) +
@@ -413,7 +413,7 @@ struct Registry::Impl {
     if (!supersede(key, request, now)) {
       return refuse({Refusal::superseded,
                      "rank " + std::to_string(request.rank) + " of job '" + request.job +
-                         "' is of an earlier start than the job that is here",
+                         "' belongs to an earlier start than the job that runs here",
                      {}});
     }
     auto found = jobs.find(key);
@@ -421,7 +421,7 @@ struct Registry::Impl {
         request.world_size == found->second.world_size &&
         found->second.ranks.at(request.rank).epoch == request.former_epoch) {
       // The rank's other aggregators know of a death, or have died: no need to wait until this one detects it.
-      end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has begun anew",
+      end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has joined again",
           FailureCause::started_again, std::nullopt, now);
       found = jobs.find(key);
     }
@@ -437,11 +437,13 @@ struct Registry::Impl {
     if (waiting.size() >= config.max_joins) {
       return refuse(
           {Refusal::no_slots,
-           std::to_string(config.max_joins) + " ranks wait for the rest of their jobs here already: try again later",
+           std::to_string(config.max_joins) + " ranks wait here for other ranks of their jobs, the maximum: try again later",
            {}});
     }
     if (found == jobs.end() && jobs.size() >= config.max_jobs) {
-      return refuse({Refusal::no_slots, "this aggregator serves " + std::to_string(config.max_jobs) + " jobs already", {}});
+      return refuse({Refusal::no_slots,
+                     "this aggregator serves " + std::to_string(config.max_jobs) + " jobs, its maximum: try again later",
+                     {}});
     }
     Job& job = found == jobs.end() ? jobs[key] : found->second;
     if (job.phase == Phase::running && may_succeed(job, request)) {
@@ -673,11 +675,11 @@ std::string Registry::end(const NamedJob& named, const std::string& by, Time now
   for (const auto& [key, job] : r.jobs) {
     if (job.name == named.job && (!named.tenant || job.tenant == *named.tenant)) found.push_back(key);
   }
-  if (found.empty()) return "no job '" + named.job + "' joins or runs here: `netsum status` lists those that do";
+  if (found.empty()) return "no job '" + named.job + "' is joining or running here: `netsum status` lists the jobs";
   if (found.size() > 1) {
     std::vector<std::string> tenants;
     for (const std::string& key : found) tenants.push_back(r.jobs.at(key).tenant);
-    return "several tenants have a job '" + named.job + "' here: say whose (--tenant): " + list(tenants);
+    return "several tenants have a job '" + named.job + "' here: choose one with --tenant: " + list(tenants);
   }
   const std::string reason = "an operator at " + by + " ended job '" + named.job + "' (netsum end)";
   if (r.jobs.at(found.front()).phase == Phase::running) {

@@ -12,8 +12,8 @@ bool recoverable(ErrorCode code) {
 }
 
 std::string disagreement(const Admission& first, const Admission& other) {
-  if (!(other.resumption == first.resumption)) return "where it goes on";
-  return other.packet_elements == first.packet_elements ? "" : "how long its packets are";
+  if (!(other.resumption == first.resumption)) return "the operation to continue with";
+  return other.packet_elements == first.packet_elements ? "" : "the packet length";
 }
 
 Supervisor::Supervisor(Config config, Time now)
@@ -118,7 +118,7 @@ Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Durat
 Error Supervisor::unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const {
   return Error(ErrorCode::aggregator_lost,
                job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what +
-                   ": the network goes around aggregator " + config_.aggregators[site] + ", or that was restarted");
+                   ": the network bypasses aggregator " + config_.aggregators[site] + ", or the aggregator was restarted");
 }
 
 Error Supervisor::lane_failed(std::uint64_t operation, const std::string& what) const {

@@ -43,9 +43,9 @@ std::string agree(std::span<const Progress> ranks, Resumption& out) {
     const Progress& progress = ranks[rank];
     if (progress.next == Progress::anywhere) continue;
     if (progress.kept > first) {
-      return "rank " + std::to_string(behind) + " is to go on with operation " + std::to_string(first) + ", but rank " +
-             std::to_string(rank) + " has results from operation " + std::to_string(progress.kept) +
-             " on only: start rank " + std::to_string(behind) + " there or later, or all ranks anew";
+      return "rank " + std::to_string(behind) + " must continue with operation " + std::to_string(first) + ", but rank " +
+             std::to_string(rank) + " keeps results only from operation " + std::to_string(progress.kept) +
+             " on: restart rank " + std::to_string(behind) + " at that operation or later, or restart all ranks";
     }
     for (std::uint64_t number = first; number < progress.next; ++number) {
       out.replays.emplace(number, static_cast<std::uint32_t>(rank));
@@ -61,7 +61,7 @@ std::string check(const Resumption& resumption, const Progress& own, std::uint32
   const std::uint64_t first = resumption.first;
   const auto& replays = resumption.replays;
   const auto nonsense = [](std::uint64_t number) {
-    return "operation " + std::to_string(number) + " cannot be gone on with";
+    return "the job cannot continue with operation " + std::to_string(number);
   };
   if (first > Progress::furthest) return nonsense(first);
   // Bounds how far from `first` a rank's results can be: kept ones, and ones beyond its next operation.

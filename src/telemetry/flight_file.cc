@@ -49,8 +49,8 @@ constexpr auto causes = std::to_array<CauseWords>({
      "(OOM killer) say why. Start the job again, or use Options::recovery."},
     {FailureCause::gave_up,
      "A rank's connect deadline passed before all ranks were there. Start all ranks at about the same time, or raise "
-     "Options::connect_deadline; then look why the missing ranks did not come: the address that they were given, the token, "
-     "a firewall in front of this daemon's TCP port."},
+     "Options::connect_deadline; then find out why the missing ranks did not join: check the address that they were given, "
+     "the token, and a firewall in front of this daemon's TCP port."},
     {FailureCause::left,
      "The rank ended its communicator while others were in a collective call: its own log says why (an exception, a missed "
      "deadline, fewer iterations than the others). All ranks must make the same calls."},
@@ -73,8 +73,8 @@ constexpr auto causes = std::to_array<CauseWords>({
      "packets of all ranks have no answer, look at the path: `netsum doctor --switch` says whether UDP passes. Raise "
      "Options::operation_deadline where ranks may be that late."},
     {FailureCause::aggregator_lost,
-     "The ranks could no longer use one of the job's aggregators, as the reason above says. Look whether that one runs, and "
-     "at the network between it and the ranks."},
+     "The ranks could no longer use one of the job's aggregators, as the reason above says. Check that it runs, and check "
+     "the network between it and the ranks."},
 });
 
 const CauseWords& words_of(FailureCause cause) {
@@ -213,11 +213,12 @@ std::string hints(const ordered_json& file) {
             " packets were answered again: the network, or a receive buffer, lost answers. `netsum doctor` looks at both.\n";
   }
   if (value("dropped_mismatch") != 0) {
-    text += "  " + std::to_string(value("dropped_mismatch")) + " packets were of another call than the other ranks'.\n";
+    text += "  " + std::to_string(value("dropped_mismatch")) +
+            " packets belonged to another call than the packets of the other ranks.\n";
   }
   if (value("dropped_source") + value("dropped_rank_epoch") != 0) {
     text += "  " + std::to_string(value("dropped_source") + value("dropped_rank_epoch")) +
-            " packets came from another address or process than the rank's that they named.\n";
+            " packets came from another address or process than that of the rank in their header.\n";
   }
   if (value("dropped_seal") != 0) {
     text += "  " + std::to_string(value("dropped_seal")) + " packets were forged or damaged: their tag was wrong.\n";
@@ -239,7 +240,7 @@ std::string explained(const ordered_json& file) {
   text += "What happened\n" + wrapped(!failure.empty()            ? failure
                                       : file.value("ended", true) ? "it ended in good order"
                                                                   : "it has not ended");
-  text += "\nWhom it waited for\n" + stalls_text(file);
+  text += "\nRanks that it waited for\n" + stalls_text(file);
   text += "\nEvents\n";
   if (const auto omitted = file.at("events_omitted").get<std::uint64_t>(); omitted != 0) {
     text += "  (" + std::to_string(omitted) + " earlier ones are not kept)\n";
@@ -249,7 +250,7 @@ std::string explained(const ordered_json& file) {
   const std::string cause = line_of(file.at("cause"));
   const CauseWords& words = words_of(cause);
   if (file.contains("rank") && words.cause != FailureCause::started_again) {
-    text += "  It is about " + with_host(file, file.at("rank").get<std::uint64_t>()) + ".\n";
+    text += "  The rank in question: " + with_host(file, file.at("rank").get<std::uint64_t>()) + ".\n";
   }
   return text + wrapped(words.advice);
 }

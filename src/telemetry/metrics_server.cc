@@ -37,7 +37,8 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
       const auto type = is_gauge ? MetricType::gauge : MetricType::counter;
       const auto [number, is_new] = numbers.emplace(name, families.size());
       if (is_new) {
-        families.push_back({"netsum_job_" + name + (is_gauge ? "" : "_total"), "Of one job, over all lanes.", type, {}});
+        families.push_back(
+            {"netsum_job_" + name + (is_gauge ? "" : "_total"), "Counter or value of one job, over all lanes.", type, {}});
       }
       MetricFamily& family = families[number->second];
       // Jobs of different protocols or parameter servers may have the same name: Prometheus rejects a scrape with duplicate
@@ -57,9 +58,11 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
 // What is no counter of a job's protocol.
 std::vector<MetricFamily> states_of(const std::vector<JobReport>& jobs) {
   MetricFamily ranks{"netsum_job_ranks", "Ranks of the job.", MetricType::gauge, {}};
-  MetricFamily joined{"netsum_job_ranks_joined", "Ranks that have joined.", MetricType::gauge, {}};
-  MetricFamily stalled{
-      "netsum_job_stalled_seconds", "For how long the oldest operation has waited for a rank.", MetricType::gauge, {}};
+  MetricFamily joined{"netsum_job_ranks_joined", "Ranks of the job that have joined.", MetricType::gauge, {}};
+  MetricFamily stalled{"netsum_job_stalled_seconds",
+                       "Time that the oldest operation has waited for a rank, in seconds.",
+                       MetricType::gauge,
+                       {}};
   std::set<std::pair<std::string, std::string>> seen;
   for (const JobReport& job : jobs) {
     if (!job.job.failure.empty() || !seen.emplace(job.job.tenant, job.job.job).second) continue;
@@ -76,24 +79,26 @@ std::vector<MetricFamily> states_of(const std::vector<JobReport>& jobs) {
 std::string metrics_page(const Report& report) {
   std::vector<MetricFamily> families;
   families.push_back({"netsum_info",
-                      "Of the daemon.",
+                      "Version and kind of the daemon.",
                       MetricType::gauge,
                       {Sample{{{"version", report.version}, {"daemon", report.daemon}}, 1}}});
   const auto add = [&](MetricType type, const std::string& name, const char* help, double value) {
     families.push_back({"netsum_" + name, help, type, {Sample{{}, value}}});
   };
   const std::chrono::duration<double> unix_now = std::chrono::system_clock::now().time_since_epoch();
-  add(MetricType::gauge, "start_time_seconds", "When it was started, since 1970.",
+  add(MetricType::gauge, "start_time_seconds", "Start time of the daemon, in seconds since 1970.",
       std::round(unix_now.count() - report.uptime_seconds));
   add(MetricType::gauge, "slots", "Slots of 256 elements.", report.slots);
   add(MetricType::gauge, "slots_free", "Slots that no job owns.", report.slots_free);
-  add(MetricType::gauge, "memory_bytes", "Memory that jobs may have.", static_cast<double>(report.memory_bytes));
-  add(MetricType::gauge, "memory_used_bytes", "Memory that jobs have.", static_cast<double>(report.memory_used));
+  add(MetricType::gauge, "memory_bytes", "Memory limit of all jobs together, in bytes.",
+      static_cast<double>(report.memory_bytes));
+  add(MetricType::gauge, "memory_used_bytes", "Memory in use by jobs, in bytes.", static_cast<double>(report.memory_used));
   if (report.certificate_until != 0) {
-    add(MetricType::gauge, "certificate_expiry_timestamp_seconds", "When its certificate expires, since 1970.",
-        report.certificate_until);
+    add(MetricType::gauge, "certificate_expiry_timestamp_seconds",
+        "Expiry time of the TLS certificate, in seconds since 1970.", report.certificate_until);
   }
-  add(MetricType::gauge, "draining", "1: no new job is admitted.", report.draining ? 1 : 0);
+  add(MetricType::gauge, "draining", "1 while an operator drains the daemon, which then admits no new job.",
+      report.draining ? 1 : 0);
   add(MetricType::gauge, "jobs", "Jobs that are joining, running or failed lately.",
       static_cast<double>(report.jobs.size()));
   constexpr std::string_view by_cause = "jobs_failed_";
@@ -107,7 +112,7 @@ std::string metrics_page(const Report& report) {
     const bool time = name.ends_with(nanoseconds);
     add(MetricType::counter,
         (time ? name.substr(0, name.size() - nanoseconds.size()) + "_seconds" : std::string(name)) + "_total",
-        "Of the whole aggregator.", (time ? 1e-9 : 1) * static_cast<double>(value));
+        "Counter of the whole daemon.", (time ? 1e-9 : 1) * static_cast<double>(value));
   }
   if (!failed.samples.empty()) families.push_back(std::move(failed));
   for (MetricFamily& family : states_of(report.jobs)) families.push_back(std::move(family));

@@ -20,7 +20,7 @@ auto read_json(const std::string& text, const Read& read, const Wrong& wrong) {
   try {
     return read(Json::parse(text, shallow));
   } catch (const nlohmann::json::parse_error& error) {
-    throw wrong("it is no JSON from byte " + std::to_string(error.byte) + " on");
+    throw wrong("it is not valid JSON from byte " + std::to_string(error.byte) + " on");
   } catch (const nlohmann::json::exception&) {
     throw wrong("a field is missing, or has another type");
   }

@@ -42,7 +42,7 @@ HostAndPort split(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   // A TOML file can hold a NUL, which would cut the text short for getaddrinfo.
   if (address.find('\0') != std::string::npos)
-    throw Error(ErrorCode::bad_argument, "an address is HOST:PORT, without a NUL");
+    throw Error(ErrorCode::bad_argument, "an address must be HOST:PORT without a NUL byte");
   if (colon == std::string::npos || colon == 0) throw bad();
   std::string host = address.substr(0, colon), port = address.substr(colon + 1);
   if (host.front() == '[') {

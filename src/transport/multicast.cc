@@ -67,10 +67,10 @@ class WithGroup final : public Transport {
 GroupRange::GroupRange(const std::string& text) {
   const auto bad = [&](const std::string& why) {
     return Error(ErrorCode::bad_argument,
-                 "'" + text + "' is no range of multicast groups, like 239.192.0.0/16:7180: " + why);
+                 "'" + text + "' is not a range of multicast groups such as 239.192.0.0/16:7180: " + why);
   };
   const std::size_t colon = text.rfind(':');
-  if (text.find(':') != colon || text.starts_with('[')) throw bad("groups of IPv6 are not supported");
+  if (text.find(':') != colon || text.starts_with('[')) throw bad("IPv6 groups are not supported");
   if (colon == std::string::npos) throw bad("it has no port");
   const auto port = parse_number<std::uint16_t>(std::string_view(text).substr(colon + 1), 1);
   if (!port) throw bad("the port is not 1 to 65535");
@@ -84,7 +84,7 @@ GroupRange::GroupRange(const std::string& text) {
   }
   in_addr address{};
   if (group.find('\0') != std::string::npos || ::inet_pton(AF_INET, group.c_str(), &address) != 1) {
-    throw bad("'" + group + "' is no IPv4 address");
+    throw bad("'" + group + "' is not an IPv4 address");
   }
   mask_ = bits == 32 ? 0 : UINT32_MAX >> bits;
   first_ = ntohl(address.s_addr) & ~mask_;
@@ -109,7 +109,8 @@ struct GroupSocket::Impl {
     ip_mreqn membership{};
     if (!is_ipv4(group) || !is_ipv4(local) || !is_ipv4(source)) {
       throw Error(ErrorCode::bad_argument,
-                  "multicast group " + to_string(group) + " is not of IPv4, as the way there is to be");
+                  "multicast group " + to_string(group) +
+                      " requires IPv4: the group, this host's address or the aggregator's address is not IPv4");
     }
     const auto fail = [&](const std::string& what) {
       throw Error(ErrorCode::refused, "cannot " + what + " multicast group " + to_string(group) + ": " + errno_text());
@@ -120,7 +121,7 @@ struct GroupSocket::Impl {
     socklen_t size = to_sockaddr(group, false, address);
     if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), size) != 0) fail("bind a socket to");
     size = to_sockaddr(source, false, address);
-    if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), size) != 0) fail("hear the aggregator in");
+    if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), size) != 0) fail("connect to the aggregator in");
     std::memcpy(&membership.imr_multiaddr, group.address.data() + 12, 4);
     std::memcpy(&membership.imr_address, local.address.data() + 12, 4);
     if (::setsockopt(descriptor, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0 ||

@@ -62,7 +62,7 @@ struct Answer {
   Kind kind{};
   std::vector<std::byte> attributes;
 
-  // Of exactly that size.
+  // The value of the attribute, if it has exactly that size.
   template <class Value>
   [[nodiscard]] std::optional<Value> find(std::uint16_t type) const {
     for (std::size_t at = 0; at + sizeof(rtattr) <= attributes.size();) {
@@ -126,7 +126,7 @@ EthernetAddress found_neighbour(std::uint32_t interface, const Ipv4& address, Du
   group.nl_family = AF_NETLINK;
   group.nl_groups = RTMGRP_NEIGH;
   if (::bind(news.number(), reinterpret_cast<const sockaddr*>(&group), sizeof group) != 0) {
-    throw Error(ErrorCode::internal, "cannot hear of neighbours: " + errno_text());
+    throw Error(ErrorCode::internal, "cannot watch the neighbour table: " + errno_text());
   }
   look_for(interface, address);
   const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -135,7 +135,7 @@ EthernetAddress found_neighbour(std::uint32_t interface, const Ipv4& address, Du
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     pollfd readable{news.number(), POLLIN, 0};
     if (left <= 0 || ::poll(&readable, 1, static_cast<int>(left)) <= 0) {
-      throw Error(ErrorCode::unreachable, "nobody on " + interface_name(interface) + " says that it has the address");
+      throw Error(ErrorCode::unreachable, "no host on " + interface_name(interface) + " answers for the address (ARP)");
     }
     std::array<std::byte, 8192> unread{};
     while (::recv(news.number(), unread.data(), unread.size(), 0) > 0) {
@@ -158,7 +158,7 @@ Route route_to(const Endpoint& to) {
   const auto route = ask<rtmsg>(request.add(RTA_DST, address.data(), address.size()), RTM_NEWROUTE);
   const auto interface = route ? route->find<std::uint32_t>(RTA_OIF) : std::nullopt;
   if (!interface) throw Error(ErrorCode::unreachable, "there is no route to it");
-  if (route->kind.rtm_type != RTN_UNICAST) throw Error(ErrorCode::bad_argument, "it is this host's");
+  if (route->kind.rtm_type != RTN_UNICAST) throw Error(ErrorCode::bad_argument, "the address belongs to this host");
   return {*interface, route->find<Ipv4>(RTA_PREFSRC).value_or(Ipv4{}), route->find<Ipv4>(RTA_GATEWAY).value_or(address)};
 }
 

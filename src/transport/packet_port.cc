@@ -63,13 +63,13 @@ PortInterface find_interface(int socket, const std::string& interface) {
     return ::ioctl(socket, what, &request) == 0;
   };
   if (!ask(SIOCGIFHWADDR)) throw bad("no such interface here (ip link shows those of this network namespace)");
-  if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER) throw bad("the interface is not an Ethernet one");
+  if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER) throw bad("the interface is not Ethernet");
   if (ask(SIOCGIFFLAGS) && (request.ifr_flags & IFF_UP) == 0) {
     throw refused(interface, "the interface is down: ip link set " + interface + " up");
   }
   PortInterface found;
   if (ask(SIOCGIFMTU)) found.mtu = static_cast<std::size_t>(std::max(0, request.ifr_mtu));
-  if (!ask(SIOCGIFINDEX)) throw bad("the interface has just gone");
+  if (!ask(SIOCGIFINDEX)) throw bad("the interface was just removed");
   found.index = request.ifr_ifindex;
   return found;
 }

@@ -37,8 +37,8 @@ std::unique_ptr<Port> open_port(const std::string& text, const PortOptions& opti
     return std::make_unique<QemuPort>(rest.substr(0, comma), rest.substr(comma + 1), options);
   }
   throw Error(ErrorCode::bad_argument, "'" + text +
-                                           "' is no port: those are IFNAME (or eth:IFNAME), xdp:IFNAME, "
-                                           "qemu:LOCAL_PATH,REMOTE_PATH and qemu:LOCAL_HOST:PORT,REMOTE_HOST:PORT");
+                                           "' is not a port: use IFNAME (or eth:IFNAME), xdp:IFNAME, "
+                                           "qemu:LOCAL_PATH,REMOTE_PATH or qemu:LOCAL_HOST:PORT,REMOTE_HOST:PORT");
 }
 
 }  // namespace netsum::transport

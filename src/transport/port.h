@@ -39,10 +39,10 @@ struct PortOptions {
 
 // Lines of the log about a port's interface that was removed, and is there again.
 [[nodiscard]] inline std::string removed_line(const std::string& port) {
-  return "port " + port + ": the interface has gone: nothing passes until there is one of that name again";
+  return "port " + port + ": the interface was removed: no packets pass until an interface of this name exists again";
 }
 [[nodiscard]] inline std::string returned_line(const std::string& port) {
-  return "port " + port + ": the interface was made again, and is open again";
+  return "port " + port + ": the interface exists again, and packets pass again";
 }
 
 // Frames and bytes of frames, without the header in front. A train counts as one.

@@ -160,8 +160,9 @@ Sink& PortSet::other_sink() {
   for (std::size_t number = 0; number < ports_.size(); ++number) {
     senders.push_back(ports_[number]->another_sender());
     if (senders.back() == nullptr) {
-      throw Error(ErrorCode::bad_argument, "port " + std::to_string(number) +
-                                               " can be served by one thread only: several need ports eth:IFNAME alone");
+      throw Error(
+          ErrorCode::bad_argument,
+          "port " + std::to_string(number) + " can be served by one thread only: use one thread, or only ports eth:IFNAME");
     }
   }
   Other& other = others_.emplace_back();

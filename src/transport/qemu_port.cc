@@ -93,7 +93,8 @@ int open_local(const std::string& local, const std::string& remote) {
     }
   }
   if (is_path(local) != is_path(remote)) {
-    throw Error(ErrorCode::bad_argument, "of a QEMU port '" + local + "' and '" + remote + "' one is a path and one is not");
+    throw Error(ErrorCode::bad_argument,
+                "the ends '" + local + "' and '" + remote + "' of a QEMU port must both be paths, or both HOST:PORT");
   }
   if (!is_path(local)) return open_udp(local, remote);
   static_cast<void>(unix_address(remote));  // throws if too long

@@ -45,7 +45,7 @@ void use_ecn(int socket, bool ipv6) {
 // it.
 void tell_destinations(int socket, bool ipv6) {
   if (ipv6 ? set_option(socket, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set_option(socket, IPPROTO_IP, IP_PKTINFO, 1)) return;
-  throw Error(ErrorCode::refused, "cannot learn to which address a UDP socket's datagrams went: " + errno_text());
+  throw Error(ErrorCode::refused, "cannot enable the destination address of UDP datagrams: " + errno_text());
 }
 
 void send_groups_from(int socket, const Endpoint& local) {

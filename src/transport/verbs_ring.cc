@@ -73,7 +73,7 @@ Context open_device(const std::string& name) {
     names += std::string(names.empty() ? "" : ", ") + ibv_get_device_name(device);
   }
   throw Error(ErrorCode::bad_argument,
-              "no RDMA device '" + name + "' here: there is " + (names.empty() ? std::string("none") : names));
+              "no RDMA device '" + name + "' on this host, which has " + (names.empty() ? std::string("none") : names));
 }
 
 std::string name_of(const std::string& device, std::uint8_t port) {

@@ -80,13 +80,13 @@ XdpInterface xdp_interface(const std::string& name) {
   }
   interface.queues = receiving_queues(name);
   request = {};
-  if (!ask(name, SIOCGIFMTU, request)) throw Error(ErrorCode::bad_argument, "interface '" + name + "' has just gone");
+  if (!ask(name, SIOCGIFMTU, request)) throw Error(ErrorCode::bad_argument, "interface '" + name + "' was just removed");
   interface.mtu = static_cast<std::size_t>(std::max(0, request.ifr_mtu));
   interface.frame_bytes = std::bit_ceil(std::max(XdpSocket::headroom + with_tags + interface.mtu, least_frame));
   if (interface.frame_bytes > page) {
     throw Error(ErrorCode::bad_argument, "the MTU of interface '" + name + "', " + std::to_string(interface.mtu) +
-                                             ", is too long for AF_XDP, whose frames are in a page: ip link set " + name +
-                                             " mtu 3000");
+                                             ", is too long for AF_XDP, where a frame must fit into a page: ip link set " +
+                                             name + " mtu 3000");
   }
   return interface;
 }

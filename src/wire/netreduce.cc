@@ -42,7 +42,7 @@ std::uint64_t mix(std::uint64_t value) {
 
 std::uint32_t number(const std::string& text, std::string_view part, std::uint32_t most) {
   const auto value = parse_number<std::uint32_t>(part, 0, most);
-  if (!value) refuse(text, "'" + std::string(part) + "' is no number up to " + std::to_string(most));
+  if (!value) refuse(text, "'" + std::string(part) + "' is not a number up to " + std::to_string(most));
   return *value;
 }
 
@@ -50,7 +50,7 @@ constexpr std::uint32_t longest_header = 128;  // half the smallest path MTU
 
 Layout::Field field_of(const std::string& text, std::string_view value) {
   const std::size_t colon = value.find(':');
-  if (colon == std::string_view::npos) refuse(text, "a field is OFFSET:BYTES, not '" + std::string(value) + "'");
+  if (colon == std::string_view::npos) refuse(text, "a field must be OFFSET:BYTES, not '" + std::string(value) + "'");
   const Layout::Field field{number(text, value.substr(0, colon), longest_header), number(text, value.substr(colon + 1), 8)};
   if (field.bytes == 0) refuse(text, "a field has 1 to 8 bytes");
   return field;
@@ -68,22 +68,22 @@ Layout parse_fields(const std::string& text) {
     const std::string_view key = part.substr(0, equals), value = part.substr(equals + 1);
     if (key == "magic") {
       const std::size_t at = value.find('@');
-      if (at == std::string_view::npos || at == 0 || at % 2 != 0 || at > 32) refuse(text, "magic is HEXBYTES@OFFSET");
+      if (at == std::string_view::npos || at == 0 || at % 2 != 0 || at > 32) refuse(text, "magic must be HEXBYTES@OFFSET");
       layout.magic_bytes = static_cast<std::uint32_t>(at / 2);
       for (std::size_t i = 0; i < at; i += 2) {
         std::uint8_t byte = 0;
         const auto [end, error] = std::from_chars(value.data() + i, value.data() + i + 2, byte, 16);
-        if (error != std::errc() || end != value.data() + i + 2) refuse(text, "magic is HEXBYTES@OFFSET");
+        if (error != std::errc() || end != value.data() + i + 2) refuse(text, "magic must be HEXBYTES@OFFSET");
         layout.magic[i / 2] = std::byte{byte};
       }
       layout.magic_offset = number(text, value.substr(at + 1), longest_header);
     } else if (key == "header") {
       layout.header_bytes = number(text, value, longest_header);
     } else if (key == "endian") {
-      if (value != "big" && value != "little") refuse(text, "endian is big or little");
+      if (value != "big" && value != "little") refuse(text, "endian must be big or little");
       layout.big_endian = value == "big";
     } else if (key == "seals") {
-      if (value != "yes" && value != "no") refuse(text, "seals is yes or no");
+      if (value != "yes" && value != "no") refuse(text, "seals must be yes or no");
       layout.seals = value == "yes";
     } else if (key == "ring") {
       layout.ring = field_of(text, value);
@@ -100,12 +100,12 @@ Layout parse_fields(const std::string& text) {
     } else if (key == "flags") {
       layout.flags = field_of(text, value);
     } else {
-      refuse(text, "no such key: '" + std::string(key) + "'");
+      refuse(text, "unknown key '" + std::string(key) + "'");
     }
   }
-  if (layout.magic_bytes == 0) refuse(text, "it has no magic: gradients could not be told from other messages");
+  if (layout.magic_bytes == 0) refuse(text, "magic is missing, by which gradients are distinguished from other messages");
   if (layout.ring.bytes == 0 || layout.rank.bytes == 0 || layout.message.bytes == 0) {
-    refuse(text, "ring, rank and message are needed");
+    refuse(text, "ring, rank and message are required");
   }
   const std::uint32_t begin = layout.seals ? static_cast<std::uint32_t>(seal_bytes) : 0;
   const auto inside = [&](std::uint32_t offset, std::size_t bytes) {
@@ -116,7 +116,7 @@ Layout parse_fields(const std::string& text) {
     if (!inside(field.offset, field.bytes)) refuse(text, "a field lies outside the header, or in the seal");
   }
   if (!inside(layout.magic_offset, layout.magic_bytes)) refuse(text, "the magic lies outside the header, or in the seal");
-  if (layout.header_bytes % 4 != 0) refuse(text, "the header is no multiple of 4 bytes");
+  if (layout.header_bytes % 4 != 0) refuse(text, "the header is not a multiple of 4 bytes");
   return layout;
 }
 

@@ -180,7 +180,7 @@ class Sharing(unittest.TestCase):
                         process.wait_line(process.out, "iteration 3")
                     cli.until(lambda: len(switch.status()["jobs"]) == 2, 10, "both have a part")
                     ended_well(self, [rank(careless, switch, 0, 1, "--job", "c", *QUICK)])
-                    self.assertTrue(any("overlap with 0 to 31, which job 'a'" in line for line in careless.err), careless.err)
+                    self.assertTrue(any("overlap with 0 to 31 of job 'a'" in line for line in careless.err), careless.err)
                 finally:
                     for process in ranks:
                         process.__exit__()

@@ -166,7 +166,7 @@ class RecordedHosts(unittest.TestCase):
         bump.signal(signal.SIGKILL)
         bump.wait(LIMIT)
         bump = self.start("--ring", RING, "--hosts", HOSTS)
-        self.assertTrue(any("3 gradient connections are known" in line for line in bump.err), bump.err)
+        self.assertTrue(any("3 gradient connections were restored" in line for line in bump.err), bump.err)
         self.assertEqual(len(known), WORKERS)
         self.introduce(firsts)
         late = [(link, frame) for _, link, frame in sent if frame[42] in (0x07, 0x09)]  # MIDDLE and LAST
@@ -186,11 +186,11 @@ class RecordedHosts(unittest.TestCase):
         firsts = [next(frame for _, link, frame in frames if link == worker) for worker in range(WORKERS)]
         # The first packets of gradients, and no more: what follows them is told by nothing.
         begins = [(link, frame) for _, link, frame in frames if is_gradient(frame) and frame[42] == 0x06]
-        for changes, hosts, said in (({"ranks": 2}, HOSTS, "whose --ring has fewer ranks"),
-                                     ({"id": 1}, HOSTS, "they say ring 0, and no --ring has that id"),
-                                     ({"layout": "netsum"}, HOSTS, "they have the mark of a layout that no --ring has"),
+        for changes, hosts, said in (({"ranks": 2}, HOSTS, "the --ring of this id has fewer ranks"),
+                                     ({"id": 1}, HOSTS, "their header names ring 0, and no --ring has this id"),
+                                     ({"layout": "netsum"}, HOSTS, "their header has the magic of a layout that no --ring has"),
                                      ({}, "10.0.0.1,10.0.0.2", "--hosts does not name both"),
-                                     ({"window": 1}, HOSTS, "more messages under way than window=1")):
+                                     ({"window": 1}, HOSTS, "more messages in flight than window=1")):
             with self.subTest(changes=changes, hosts=hosts):
                 fields = dict(field.split("=") for field in RING.split(",")) | changes
                 words = ",".join(f"{key}={value}" for key, value in fields.items())
@@ -217,7 +217,7 @@ class RecordedHosts(unittest.TestCase):
         for _, link, frame in frames:
             if link != 2:
                 self.guests[link].send(frame)
-        cli.until(lambda: any("ring 0 stalls: packet 0 of message 0 lacks that of ranks 2 (not heard of)" in line
+        cli.until(lambda: any("ring 0 stalls: packet 0 of message 0 waits for ranks 2 (not connected)" in line
                               for line in bump.err), LIMIT, "the stall is said")
         for rank in range(2):
             self.assertTrue(any(f"ring 0: rank {rank} sends from 10.0.0.{rank + 1}" in line for line in bump.err), bump.err)
@@ -257,19 +257,19 @@ class RecordedHosts(unittest.TestCase):
         for words, said in (([], "two ports"),
                             (two[:2], "two ports"),
                             (two[:2] * 2, "twice"),
-                            ([*two[:4], "--ring", "ranks=2"], "--ring without --hosts"),
-                            ([*two[:4], "--hosts", "10.0.0.1,somebody"], "'somebody' of --hosts"),
-                            ([*two, "--ring", "ranks=2,mtu=1000"], "MTU 1000 is no path MTU"),
-                            (["--port", "nothing:x", *two], "'nothing:x' is no port"),
-                            (["--port", "qemu:x", *two], "'qemu:x' is no port"),
-                            ([*two, "--ring", "ranks=2,layout=x"], "no layout 'x'"),
+                            ([*two[:4], "--ring", "ranks=2"], "--ring requires --hosts"),
+                            ([*two[:4], "--hosts", "10.0.0.1,somebody"], "'somebody' in --hosts"),
+                            ([*two, "--ring", "ranks=2,mtu=1000"], "MTU 1000 is not a path MTU"),
+                            (["--port", "nothing:x", *two], "'nothing:x' is not a port"),
+                            (["--port", "qemu:x", *two], "'qemu:x' is not a port"),
+                            ([*two, "--ring", "ranks=2,layout=x"], "unknown layout 'x'"),
                             ([*two, "--ring", "id=0"], "ranks=N"),
-                            ([*two, "--ring", "ranks=2", "--ring", "ranks=3"], "IDs of their own"),
+                            ([*two, "--ring", "ranks=2", "--ring", "ranks=3"], "give each its own id="),
                             ([*two, "--threads", 2], "can be served by one thread only"),
                             ([*two, "--threads", 0], "--threads"),
-                            ([*two, "--one-arm"], "has one port"),
+                            ([*two, "--one-arm"], "requires exactly one port"),
                             ([*two[:2], "--one-arm"], "needs an Ethernet interface"),
-                            ([*two, "--racks"], "--racks without --listen"),
+                            ([*two, "--racks"], "--racks requires --listen"),
                             ([*two, "--switch-parent", "a:1=b:2"], "needs --racks"),
                             ([*two, "--daemon-token-file", "x"], "needs --racks"),
                             ([*two, "--loss", 0.1], "unknown flag '--loss'"),
@@ -298,7 +298,7 @@ class RecordedHosts(unittest.TestCase):
         result = cli.run("bench", "all-reduce", "--switch", bump.address, "--rank", 0, "--world-size", 1, "--elements", 256,
                          "--protocol", "netreduce")
         self.assertEqual(result.returncode, 3, result.stderr)
-        self.assertIn("a bump in the wire, where ranks with RDMA hardware join", result.stderr)
+        self.assertIn("a bump in the wire: only ranks with RDMA hardware (verbs) join", result.stderr)
         self.assertEqual(bump.status()["jobs"], [])
 
     def test_rdma_hardware_that_is_not_there(self):
@@ -306,8 +306,8 @@ class RecordedHosts(unittest.TestCase):
         one = ["bench", "all-reduce", "--protocol", "netreduce", "--verbs", "nothing", "--elements", 256]
         joins = ["--switch", bump.address, "--rank", 0, "--world-size", 1]
         for words, code, said in ((one, 2, "needs --switch"),
-                                  (one + joins, 2, "no RDMA device 'nothing' here"),
-                                  (one + joins + ["--loss", 0.1], 2, "without losses"),
+                                  (one + joins, 2, "no RDMA device 'nothing' on this host"),
+                                  (one + joins + ["--loss", 0.1], 2, "losses cannot be injected"),
                                   (one + joins + ["--verbs-retries", 8], 2, "--verbs-retries"),
                                   (one + joins + ["--verbs-gid-index", "x"], 2, "--verbs-gid-index is first or a number"),
                                   (["bench", "all-reduce", "--verbs-port", 2], 2, "--verbs-port needs --verbs DEVICE")):

@@ -61,7 +61,7 @@ class Refusals(unittest.TestCase):
 
     def test_the_operator_must_allow_what_ethernet_checks_alone(self):
         self.assert_refused("--allow-fcs-only", "switch", "--profile", "chip")
-        self.assert_refused("only the chip profile", "switch", "--allow-fcs-only")
+        self.assert_refused("--allow-fcs-only requires --profile chip", "switch", "--allow-fcs-only")
         self.assert_refused("239.1.1.1", "switch", *CHIP, "--multicast", "239.1.1.1:5000")
         self.assert_refused("require the software profile", "switch", *CHIP, "--require-keys")
         self.assert_refused("require the software profile", "switch", *CHIP, "--packet-security", "tag")
@@ -71,8 +71,8 @@ class Refusals(unittest.TestCase):
         bmv2 = ("switch", "--allow-fcs-only", "--data-plane", "bmv2")
         self.assert_refused("--target", *bmv2)
         self.assert_refused("supports the chip profile only", *bmv2, "--target", "127.0.0.1:9", "--profile", "software")
-        self.assert_refused("a target (--target) is for the bmv2 data plane", "switch", *CHIP, "--target", "127.0.0.1:9")
-        self.assert_refused("needs the address that ranks send to", *bmv2, "--listen", "0.0.0.0:0", "--target", "127.0.0.1:9")
+        self.assert_refused("--target requires --data-plane bmv2", "switch", *CHIP, "--target", "127.0.0.1:9")
+        self.assert_refused("requires the address that ranks send to", *bmv2, "--listen", "0.0.0.0:0", "--target", "127.0.0.1:9")
         result = cli.run(*bmv2, "--target", "127.0.0.1:9")
         if "requires the bmv2 plugin" not in result.stderr:
             self.assert_refused("the P4 switch at 127.0.0.1:9 does not answer", *bmv2, "--target", "127.0.0.1:9", code=3)
@@ -95,7 +95,7 @@ class Refusals(unittest.TestCase):
         many = ("--workers", 32, "--elements", 64, "--iterations", 1, "--profile", "chip", "--transport", "udp", "--connect-deadline", 60)
         refused = cli.run("bench", "all-reduce", *many)
         self.assertEqual(refused.returncode, 3, refused.stderr)
-        self.assertIn("32 ranks and switches are next to the aggregator, a chip with a bit for each of 31", refused.stderr)
+        self.assertIn("32 ranks and switches are directly below the aggregator, a chip for at most 31", refused.stderr)
         self.assertEqual(cli.bench(*many, "--racks", 2)["wrong"], 0)
 
     def test_aggregators_of_both_profiles(self):

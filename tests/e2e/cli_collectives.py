@@ -125,9 +125,9 @@ class Collectives(unittest.TestCase):
 
     def test_what_there_is_not_is_refused_in_one_line(self):
         refused = {
-            "max of float32 is not among what ATP adds up": {"protocol": "atp", "op": "max"},
-            "sum of int64 is not among what NetReduce adds up": {"protocol": "netreduce", "dtype": "int64"},
-            "max of int32 is not among what SwitchML at a chip adds up": {"profile": "chip", "op": "max", "dtype": "int32"},
+            "max of float32 is not possible with ATP": {"protocol": "atp", "op": "max"},
+            "sum of int64 is not possible with NetReduce": {"protocol": "netreduce", "dtype": "int64"},
+            "max of int32 is not possible with SwitchML at a chip": {"profile": "chip", "op": "max", "dtype": "int32"},
         }
         for text, settings in refused.items():
             result = cli.run("bench", "all-reduce", *flags_of(**settings))

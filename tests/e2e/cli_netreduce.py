@@ -247,7 +247,7 @@ class Racks(unittest.TestCase):
             result = cli.run("bench", "all-reduce", "--protocol", "netreduce", "--spine", spine.address, "--switch", address,
                              "--rank", 0, "--world-size", 1)
             self.assertEqual(result.returncode, 3, result.stderr)
-            self.assertIn("is no switch", result.stderr.splitlines()[-1])
+            self.assertIn("is not a switch", result.stderr.splitlines()[-1])
 
 
 class Usage(unittest.TestCase):
@@ -272,7 +272,7 @@ class Usage(unittest.TestCase):
             result = cli.run("bench", "all-reduce", "--protocol", "netreduce", "--switch", switch.address, "--rank", 0,
                              "--world-size", 1, "--slots", 1024, "--message-packets", 4096, "--packet-elements", 64)
             self.assertEqual(result.returncode, 3, result.stderr)
-            self.assertIn("24-bit packet numbers", result.stderr.splitlines()[-1])
+            self.assertIn("24-bit packet sequence numbers", result.stderr.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Status(unittest.TestCase):
                 return cli.run("end", job, "--switch", switch.address, *words)
             result = end("vision")
             self.assertEqual((result.returncode, len(result.stderr.splitlines())), (3, 1), result.stderr)
-            self.assertIn("no job 'vision' joins or runs here", result.stderr)
+            self.assertIn("no job 'vision' is joining or running here", result.stderr)
             ranks = [cli.rank_process(switch.address, rank, 2, "--job", "vision", "--elements", 1000, "--iterations", 1_000_000, "--recovery", 60)
                      for rank in range(2)]
             waiting = cli.rank_process(switch.address, 0, 2, "--job", "waiting")
@@ -112,11 +112,11 @@ class Status(unittest.TestCase):
                 self.assertEqual(cli.checked(drain()).stdout, "draining: 1 job runs\n")
                 with cli.rank_process(switch.address, 0, 1, "--job", "late") as late:
                     self.assertEqual(late.wait(20), 3, late.err)
-                    self.assertIn("job 'late' is not admitted: an operator drains this daemon", late.error_lines()[0])
+                    self.assertIn("job 'late' is not admitted: an operator is draining this daemon", late.error_lines()[0])
                 self.assertIn("draining: no new job is admitted", cli.checked(cli.run("status", "--switch", switch.address)).stdout)
                 self.assertIn("draining", cli.checked(cli.run("top", "--switch", switch.address, "--frames", 1)).stdout)
                 late = drain("--wait", "0.1")
-                self.assertEqual((late.returncode, late.stderr), (1, "netsum: 1 job runs still; the daemon goes on draining\n"))
+                self.assertEqual((late.returncode, late.stderr), (1, "netsum: 1 job runs still; the daemon keeps draining\n"))
                 seen = len(rank.out)
                 cli.until(lambda: len(rank.out) > seen + 2, 20, "the job goes on")
                 with cli.Process("drain", "--switch", switch.address, "--wait", 60, "--json") as waiting:
@@ -135,7 +135,7 @@ class Status(unittest.TestCase):
             with rank:
                 self.assertNotEqual(rank.wait(30), 0)
                 self.assertIn(f"switch {leaf.address}", rank.error_lines()[0])
-                self.assertIn("an operator drains it for maintenance", rank.error_lines()[0])
+                self.assertIn("an operator is draining this switch for maintenance", rank.error_lines()[0])
 
     def test_what_is_refused_is_logged_and_counted(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ class Status(unittest.TestCase):
             with cli.Switch("--token-file", token["right"]) as switch:
                 result = cli.run("status", "--switch", switch.address, "--token-file", token["wrong"])
                 self.assertEqual(result.returncode, 3)
-                self.assertIn("wrong token: the daemon does not know that of --token-file", result.stderr)
+                self.assertIn("wrong token: the daemon does not know the token in --token-file", result.stderr)
                 with cli.rank_process(switch.address, 0, 2, "--token-file", token["right"]) as first:
                     cli.until(lambda: "1/2" in cli.run("status", "--switch", switch.address, "--token-file", token["right"]).stdout, 20, "rank 0")
                     self.assertEqual(cli.run("bench", "all-reduce", "--switch", switch.address, "--rank", 1, "--world-size", 3,
@@ -161,7 +161,7 @@ class Status(unittest.TestCase):
     def test_why_no_daemon_answers_is_told_apart(self):
         port = free_port()
         with cli.Switch("--metrics", port) as switch:
-            for flags, words in ((["127.0.0.1:1"], "the connection was refused"), ([f"127.0.0.1:{port}"], "is it that of --metrics?"),
+            for flags, words in ((["127.0.0.1:1"], "the connection was refused"), ([f"127.0.0.1:{port}"], "is it the --metrics port?"),
                                  ([switch.address, "--tls-ca", "/dev/null"], "has no PEM certificate")):
                 result = cli.run("status", "--connect-deadline", 1, "--switch", *flags)
                 self.assertNotEqual(result.returncode, 0)
@@ -267,7 +267,7 @@ class Status(unittest.TestCase):
                 with large[0], large[1]:
                     for rank in large:
                         self.assertEqual(rank.wait(30), 3, rank.err)
-                        self.assertIn("job 'large': there is no memory left for it", rank.error_lines()[0])
+                        self.assertIn("job 'large': this daemon has no memory left for the job", rank.error_lines()[0])
                 seen = len(small[0].out)
                 cli.until(lambda: len(small[0].out) > seen + 2, 20, "the other job goes on")
 

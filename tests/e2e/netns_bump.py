@@ -219,7 +219,7 @@ class Usage(unittest.TestCase):
         self.expect_error(["wire0", "eth:nowhere"], "eth:nowhere", "no such interface")
         self.expect_error(["wire0", "lo"], "eth:lo", "Ethernet")
         self.expect_error(["wire0", "eth:wire0"], "'eth:wire0'", "twice")
-        self.expect_error(["wire0", "nothing:wire1"], "'nothing:wire1' is no port")
+        self.expect_error(["wire0", "nothing:wire1"], "'nothing:wire1' is not a port")
 
 
 def main():

@@ -115,7 +115,7 @@ class Doctor(unittest.TestCase):
         self.addCleanup(self.in_switch, "nft", "delete table inet planted")
         code, found = self.doctor({**WELL, RMEM: "212992", PAGES: "always madvise [never]"}, "--switch", "10.77.0.2:7170", "--tls-cert", cert)
         self.assertEqual(code, 1)
-        words = {"mtu": ("the longest that do have 200", "ip link set dev wire mtu 200"),  # veth lets a VLAN tag's 4 bytes pass too
+        words = {"mtu": ("the longest packets that arrive have 200", "ip link set dev wire mtu 200"),  # veth lets a VLAN tag's 4 bytes pass too
                  "rmem": ("net.core.rmem_max is 212992", "sysctl -w net.core.rmem_max=8388608"),
                  "firewall": ("not on UDP 7171", "udp dport '{ 7171 }' accept"),
                  "hugepages": ("transparent huge pages are off", "echo madvise >" + PAGES),

@@ -142,7 +142,7 @@ class SmallerMtu(unittest.TestCase):
                     job.hash()
                     told = [[line for line in rank.err if "packets of 9000 bytes" in line] for rank in job.ranks]
                 self.assertEqual([], told[1])
-                self.assertRegex(told[0][0], f"do not reach {first(SWITCH)}:7170: something on the way drops them.* at most 1500 bytes")
+                self.assertRegex(told[0][0], f"do not reach {first(SWITCH)}:7170: the path drops them.* at most 1500 bytes")
 
     def test_a_length_that_was_asked_for_and_does_not_pass(self):
         with daemon(SWITCH):

@@ -308,7 +308,7 @@ class Refusals(unittest.TestCase):
         with Switch(SWITCH, "10.91.0.100:7170", "--data-plane", "xdp", "--interface", SHARED), \
              Job("--elements", 100, switch="10.91.0.100:7170") as job:
             self.assertNotIn(0, job.codes())
-            self.assertIn("3 members of the job are behind shared", " ".join(job.ranks[0].error_lines()))
+            self.assertIn("3 ranks or switches of the job are reached through shared", " ".join(job.ranks[0].error_lines()))
 
 
 def skip_without_bpf(netsum):

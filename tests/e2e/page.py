@@ -159,7 +159,7 @@ class Page(unittest.TestCase):
                 ranks = [self.ranks(switch.address, 1, "job-of-" + name, "--token-file", os.path.join(folder, name))[0] for name in names]
                 with ranks[0], ranks[1]:
                     self.open(browser)
-                    text = shows(browser, "2 jobs are other tenants’.")
+                    text = shows(browser, "2 jobs belong to other tenants.")
                     self.assertNotIn("job-of-", text)
 
                     def give(token):
@@ -167,9 +167,9 @@ class Page(unittest.TestCase):
                     give("the secret of tenant a")
                     text = shows(browser, "job-of-a")
                     self.assertNotIn("job-of-b", text)
-                    self.assertIn("1 job is other tenants’.", text)
+                    self.assertIn("1 job belongs to other tenants.", text)
                     give("the secret of nobody here")
-                    shows(browser, "This token is no tenant’s.")
+                    shows(browser, "This token belongs to no tenant.")
                     self.assertNotIn("job-of-", text_of(browser))
                     self.assertFalse([url for url in browser.requests() if "secret" in url], "no token is sent")
 

@@ -204,7 +204,7 @@ TEST(SharedMemory, RequiredAndNotThereIsAnErrorThatNamesTheRank) {
   });
   for (const auto& outcome : outcomes) {
     expect_error(outcome, ErrorCode::refused,
-                 {"'test'", "rank 0 requires shared memory", "rank 1 is without", "wants none"});
+                 {"'test'", "rank 0 requires shared memory", "rank 1 does not use it", "has it off"});
   }
   Options options = shared_options(aggregator.address(), 0, 1);
   options.recovery = 1s;
@@ -241,7 +241,7 @@ TEST(Allocate, TensorsThatLieThereAreSummedToTheSameBitsWithoutCopies) {
         Options options = shared_options(aggregator.address(), rank, size, shared);
         options.threads = threads;
         auto comm = Communicator::connect(options);
-        // A rank that wants none of it is part of the call all the same.
+        // A rank that has it off of it is part of the call all the same.
         if (!allocates(rank)) static_cast<void>(comm.allocate(0));
         out[rank] = results_of(comm, allocates(rank));
         const bool all_allocate = allocates(0) && (size == 1 || allocates(1));

@@ -305,7 +305,7 @@ class Devices(unittest.TestCase):
 
     def test_a_device_that_hangs(self):
         ranks = run("a_device_that_hangs", 2)
-        self.assertIn("the device of the tensors has carried out nothing for 2000 ms", ranks[0].result)
+        self.assertIn("the device of the tensors has made no progress for 2000 ms", ranks[0].result)
         self.assertIn("rank 0", ranks[1].result)
 
 

@@ -423,7 +423,7 @@ class Failures(unittest.TestCase):
     def test_a_rank_that_never_comes_is_named(self):
         ranks = run("never_comes", 3)
         for rank in (ranks[0], ranks[2]):
-            self.assertIn("rank 1 of 3 did not come", rank.result)
+            self.assertIn("rank 1 of 3 did not take part", rank.result)
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ class Modes(unittest.TestCase):
                     "all_to_all_single": {"switch": {"calls": 0, "bytes": 0},
                                           "gloo": {"no all_to_all_single in the network": {"calls": 256, "bytes": 2048000}}},
                     "broadcast": {"switch": {"calls": 1, "bytes": 40}, "gloo": {}}}, rank.result)
-            (warning,) = [line for line in log_lines(ranks) if "did not take the switch" in line]
+            (warning,) = [line for line in log_lines(ranks) if "went over Gloo instead of the switch" in line]
             self.assertIn("99 % of the bytes", warning)
             self.assertIn("all_to_all_single (no all_to_all_single in the network)", warning)
             self.assertLess(ranks[0].log.index(warning), ranks[0].log.index("done"))

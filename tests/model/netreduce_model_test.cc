@@ -118,8 +118,7 @@ TEST(NetreduceModelOfAWrong, ConnectionsThatAreForgotten) {
 // What begins a message shows whose connection it is. What overtakes it passes, and if it is then late once more, it comes
 // behind the sum of the first packet: learned connections need a network that keeps their order. The seals show it.
 TEST(NetreduceModelOfAWrong, PacketsThatOvertakeTheFirstOfALearnedConnection) {
-  is_found_wrong("2 ranks, 1 message of 2 packets, learned", {2, 1, {2}, Order::ring, true},
-                 "came without having been summed");
+  is_found_wrong("2 ranks, 1 message of 2 packets, learned", {2, 1, {2}, Order::ring, true}, "arrived unsummed");
 }
 
 TEST(NetreduceModelOfAWrong, SealsThatAreNotChecked) {

@@ -333,14 +333,15 @@ TEST_F(XdpChip, RefusesWhomItCannotReach) {
     return "";
   };
   EXPECT_EQ("", refusal(config_of(Place::alone, 3, 64, 1), false));
-  EXPECT_NE(std::string::npos,
-            refusal(config_of(Place::alone, 3, 64, 1), true).find("3 members of the job are behind xdp0"));
+  EXPECT_NE(
+      std::string::npos,
+      refusal(config_of(Place::alone, 3, 64, 1), true).find("3 ranks or switches of the job are reached through xdp0"));
   auto config = config_of(Place::alone, 3, 64, 1);
   config.group = endpoint_of(7, 5000);
   config.members[0].listens = config.members[1].listens = true;
   EXPECT_NE(std::string::npos, refusal(config, true).find("--multicast"));
   config = config_of(Place::alone, interfaces + 1, 64, 1);  // there is no such interface for the last one
-  EXPECT_NE(std::string::npos, refusal(config, false).find("which is not among the interfaces"));
+  EXPECT_NE(std::string::npos, refusal(config, false).find("which --interface does not name"));
 }
 
 TEST_F(XdpChip, LeavesTheRestToTheKernel) {

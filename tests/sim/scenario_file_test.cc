@@ -51,8 +51,8 @@ TEST(Workloads, ErrorsNameTheFileAndWhatItHas) {
     return "";
   };
   EXPECT_NE(std::string::npos, complaint_of("vgg17", "").find("models.toml, line"));
-  EXPECT_NE(std::string::npos, complaint_of("vgg17", "").find("`model.vgg17` is no model of this file"));
-  EXPECT_NE(std::string::npos, complaint_of("vgg16", "abacus").find("has no GPU 'abacus', only v100, rtx2080ti"));
+  EXPECT_NE(std::string::npos, complaint_of("vgg17", "").find("`model.vgg17` is not a model of this file"));
+  EXPECT_NE(std::string::npos, complaint_of("vgg16", "abacus").find("has no GPU 'abacus': it has v100, rtx2080ti"));
 }
 
 std::string complaint(const std::string& text) {
@@ -76,7 +76,7 @@ TEST(ScenarioFile, TheLeastThatIsOne) {
 TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
   EXPECT_EQ("test.toml, line 1: `network` is missing", complaint(""));
   EXPECT_EQ(0U, complaint(std::string(small) + "colour = 1\n")
-                    .find("test.toml, line 5: `job[0].colour` is not a key that means something here: those that do are "));
+                    .find("test.toml, line 5: `job[0].colour` is an unknown key; the keys here are "));
   EXPECT_EQ("test.toml, line 2: `network.hosts` is an integer from 1 to 100000", complaint("[network]\nhosts = \"two\"\n"));
   EXPECT_EQ(
       "test.toml, line 3: `network.link.rate` is wrong: '10 parsecs' is not a rate like 100mbit (bit, kbit, mbit or gbit; "
@@ -85,13 +85,13 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
       complaint("[network]\nhosts = 2\nlink = { rate = \"10 parsecs\" }\n"));
   EXPECT_EQ("test.toml, line 3: `network.link.loss` is a number from 0 to 1",
             complaint("[network]\nhosts = 2\nlink = { loss = 3 }\n"));
-  EXPECT_EQ("test.toml, line 5: `job[0].hosts` names a node that there is not: 'h2'",
+  EXPECT_EQ("test.toml, line 5: `job[0].hosts` names an unknown node: 'h2'",
             complaint(std::string(small) + "hosts = [\"h0..h2\"]\n"));
   EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, atp, netreduce",
             complaint("protocol = \"tcp\"\n" + std::string(small)));
   EXPECT_EQ("test.toml, line 5: `job[0].pauses` has a span that ends before it begins",
             complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));
-  EXPECT_EQ("test.toml, line 7: `job[1].name` is that of another job",
+  EXPECT_EQ("test.toml, line 7: `job[1].name` is the name of another job too",
             complaint("[network]\nhosts = 2\n[[job]]\nelements = 10\nname = \"a\"\n[[job]]\nname = \"a\"\nelements = 10\n"));
   EXPECT_EQ(0U, complaint("[network\n").find("test.toml, line 1, column 9: this is not TOML")) << complaint("[network\n");
 }

@@ -176,10 +176,10 @@ TEST(AtpTopology, ManyChildrenHaveBitsOfTheirOwn) {
 }
 
 TEST(AtpTopology, WaysThatLeadNowhereAreRefused) {
-  EXPECT_EQ("switch 0 has no way to the parameter server", check({{0}, {at_server}}));           // itself
-  EXPECT_EQ("switch 1 has no way to the parameter server", check({{at_server, 2, 1}, {0}}));     // a circle
-  EXPECT_EQ("switch 0 has no way to the parameter server", check({{1, 2, 1, at_server}, {3}}));  // into a circle
-  EXPECT_EQ("switch 1 has no way to the parameter server", check({{at_server, 7}, {0}}));        // that does not exist
+  EXPECT_EQ("switch 0 has no path to the parameter server", check({{0}, {at_server}}));           // itself
+  EXPECT_EQ("switch 1 has no path to the parameter server", check({{at_server, 2, 1}, {0}}));     // a circle
+  EXPECT_EQ("switch 0 has no path to the parameter server", check({{1, 2, 1, at_server}, {3}}));  // into a circle
+  EXPECT_EQ("switch 1 has no path to the parameter server", check({{at_server, 7}, {0}}));        // that does not exist
   EXPECT_EQ("rank 1 is at a switch that does not exist", check({{at_server}, {0, 1}}));
 }
 

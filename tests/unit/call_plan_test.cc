@@ -107,24 +107,25 @@ TEST_F(Plan, WhatCannotBeIsRefusedWithTheReason) {
     EXPECT_NE(std::string::npos, text.find(part)) << text << ", without " << part;
   };
   expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, sums_only),
-         "max of float32 is not among what ATP adds up");
+         "max of float32 is not possible with ATP");
   std::vector<double> wide(6);
   const TensorView doubles{wide.data(), 6, DType::float64};
-  expect(refusal({Collective::reduce, ReduceOp::sum, doubles, doubles}, sums_only), "sum of float64 is not among");
+  expect(refusal({Collective::reduce, ReduceOp::sum, doubles, doubles}, sums_only), "sum of float64 is not possible");
   EXPECT_EQ("", refusal({Collective::reduce, ReduceOp::sum, doubles, doubles}));
   expect(refusal({Collective::all_reduce, ReduceOp::bit_and, view(in), view(in)}), "band is not defined on float32");
-  expect(refusal({Collective::all_reduce, ReduceOp::sum, view(in), view(out)}), "both must be the same");
+  expect(refusal({Collective::all_reduce, ReduceOp::sum, view(in), view(out)}), "both must have the same length and type");
   expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), view(in)}), "as long as all ranks' outputs");
   expect(refusal(of_bytes(Collective::all_gather, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(in)))),
          "as long as all ranks' inputs");
-  expect(refusal({Collective::reduce, ReduceOp::sum, view(in), view(in), 3}), "root is rank 3 of 3");
+  expect(refusal({Collective::reduce, ReduceOp::sum, view(in), view(in), 3}), "root rank 3 is not below the world size 3");
   expect(refusal({Collective::all_reduce, ReduceOp::sum, {nullptr, 6, DType::float32}, view(in)}), "null pointer");
   // The second part is rank 1's own; the first is another's.
   const auto part = [&](std::size_t at) { return TensorView{in.data() + at, 2, DType::float32}; };
   EXPECT_EQ("", refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(2)}));
   expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(0)}), "overlaps");
-  expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, everything, 2.0), "a factor is for sums");
-  expect(refusal(of_bytes(Collective::broadcast, {}, {}), everything, 2.0), "a factor is for sums");
+  expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, everything, 2.0),
+         "a factor requires a sum of floats");
+  expect(refusal(of_bytes(Collective::broadcast, {}, {}), everything, 2.0), "a factor requires a sum of floats");
 }
 
 TEST_F(Plan, AFactorRoundsToNearestWhateverTheCallersThreadDoes) {

@@ -373,7 +373,7 @@ TEST(Border, RequestsThatMakeNoSense) {
        join("not a unicast address", [](auto& m) { m.endpoints[0].address.fill(0xff); }),
        join("endpoints has more than 64", [](auto& m) { m.endpoints.resize(65, m.endpoints[0]); }),
        join("own is longer than", [](auto& m) { m.own = std::string(session::longest_own_ask + 1, 'x'); }),
-       join("no name", [](auto& m) { m.job.clear(); }), join("control characters", [](auto& m) { m.job = "\n"; }),
+       join("name is empty", [](auto& m) { m.job.clear(); }), join("control characters", [](auto& m) { m.job = "\n"; }),
        join("not below", [](auto& m) { m.rank = 3; }), join("world size 4097", [](auto& m) { m.world_size = 4097; }),
        join("power of two", [](auto& m) { m.slots_fixed = 3; }), join("operations", [](auto& m) { m.progress.kept = 10; }),
        join("operations", [](auto& m) { m.progress.next = UINT64_MAX - 1; }),
@@ -411,15 +411,15 @@ TEST(Border, OwnPartsOfRequestsThatMakeNoSense) {
   ring("24 bits", [](auto& m) { m.members[0].send_qp = 1U << 24; });
   ring("24 bits", [](auto& m) { m.members[0].receive_qp = 1U << 24; });
   ring("24 bits", [](auto& m) { m.members[0].send_psn = 1U << 24; });
-  ring("name its queue pairs", [](auto& m) { m.members.clear(); });
-  ring("name its queue pairs", [](auto& m) { m.members.push_back(m.members[0]); });
+  ring("name one queue pair per lane", [](auto& m) { m.members.clear(); });
+  ring("name one queue pair per lane", [](auto& m) { m.members.push_back(m.members[0]); });
   ring("members has more than 64", [](auto& m) { m.members.resize(65, m.members[0]); });
   ring("message", [](auto& m) { m.message_packets = UINT32_MAX; });
   session::JoinRequest asked = request();
   asked.own = "\xff";
-  expect("no message", jobs::netreduce_rules(), asked);
-  expect("no message", jobs::atp_rules(), asked);
-  expect("no part of its own", jobs::switchml_rules(), asked);
+  expect("cannot be decoded", jobs::netreduce_rules(), asked);
+  expect("cannot be decoded", jobs::atp_rules(), asked);
+  expect("does not use protocol data", jobs::switchml_rules(), asked);
   asked.own.clear();
   EXPECT_EQ("", session::check_request(jobs::switchml_rules(), asked));
 }
@@ -444,14 +444,14 @@ TEST(Border, OwnPartsOfAdmissionsThatMakeNoSense) {
   };
   ring("queue pairs of 2", [](auto& m) { m.members.pop_back(); });
   ring("0 queue pairs", [](auto& m) { m.members[0].clear(); });
-  ring("its own", [](auto& m) { m.members[1][0].memory_key = 9; });
+  ring("than the rank named", [](auto& m) { m.members[1][0].memory_key = 9; });
   ring("24 bits", [](auto& m) { m.members[0][0].send_qp = 1U << 24; });
   ring("is in use already", [](auto& m) {
     m.members[0][0].receive_qp = m.members[0][0].send_qp;
     m.members[2] = m.members[0];
   });
-  ring("in place of 16", [](auto& m) { m.message_packets = 8; });
-  ring("in place of 16", [](auto& m) { m.message_packets = 0; });
+  ring("this rank asked for 16", [](auto& m) { m.message_packets = 8; });
+  ring("this rank asked for 16", [](auto& m) { m.message_packets = 0; });
   const auto atp = [&](const char* words, const Spoil<jobs::AtpGrant>& spoil) {
     jobs::AtpGrant grant = atp_grant();
     spoil(grant);
@@ -459,17 +459,17 @@ TEST(Border, OwnPartsOfAdmissionsThatMakeNoSense) {
     told.own = own_part(grant);
     expect(words, atp_request(), told, jobs::atp_rules());
   };
-  atp("part 2 of 2", [](auto& m) { m.part = 2; });
-  atp("part 1 of 0", [](auto& m) { m.parts = 0; });
+  atp("part 2 of the switches' slots", [](auto& m) { m.part = 2; });
+  atp("part 1 of the switches' slots", [](auto& m) { m.parts = 0; });
   atp("indexing has an unknown value", [](auto& m) { m.indexing = static_cast<atp::Indexing>(99); });
   atp("scaling has an unknown value", [](auto& m) { m.scaling = static_cast<atp::Scaling>(99); });
   session::Admission told = admission();
   told.own = "\xff";
-  expect("no message", request(), told, jobs::netreduce_rules());
-  expect("no message", atp_request(), told, jobs::atp_rules());
+  expect("cannot be decoded", request(), told, jobs::netreduce_rules());
+  expect("cannot be decoded", atp_request(), told, jobs::atp_rules());
   session::JoinRequest without = request();
   without.own.clear();
-  expect("no part of its own", without, told, jobs::switchml_rules());
+  expect("does not use protocol data", without, told, jobs::switchml_rules());
 }
 
 // An empty message is what a random byte as the body parses to.
@@ -477,9 +477,9 @@ TEST(Border, InstallationsThatMakeNoSense) {
   EXPECT_FALSE(parse<session::SwitchMessage>(""));
   expect_refused<session::SwitchMessage>(
       message_of(ring()), {{"epoch", [](auto& m) { m.job_epoch = 0; }},
-                           {"no name", [](auto& m) { m.job.clear(); }},
+                           {"name is empty", [](auto& m) { m.job.clear(); }},
                            {"control characters", [](auto& m) { m.job = "\n"; }},
-                           {"protocol's name", [](auto& m) { m.protocol = "\n"; }},
+                           {"protocol name", [](auto& m) { m.protocol = "\n"; }},
                            {"own is longer than", [](auto& m) { m.own.assign(session::longest_own_grant + 1, 'x'); }}});
   const auto expect = [](const char* words, const session::SwitchMessage& message, const auto& read) {
     try {
@@ -500,9 +500,9 @@ TEST(Border, InstallationsThatMakeNoSense) {
   expect("invalid installation", nothing, read_ring);
   expect("invalid installation", nothing, tree);
   nothing.own.assign(5, '\xff');
-  expect("no message", nothing, jobs::read_installation);
-  expect("no message", nothing, read_ring);
-  expect("no message", nothing, tree);
+  expect("cannot be decoded", nothing, jobs::read_installation);
+  expect("cannot be decoded", nothing, read_ring);
+  expect("cannot be decoded", nothing, tree);
 
   const auto atp = [&](const char* words, const Spoil<jobs::AtpInstallation>& spoil) {
     jobs::AtpInstallation spoiled = installation();
@@ -516,7 +516,7 @@ TEST(Border, InstallationsThatMakeNoSense) {
   atp("lanes has more than 64", [](auto& m) { m.lanes.resize(65); });
   atp("not a unicast address", [](auto& m) { m.lanes[0].parent = {}; });
   atp("children 0", [](auto& m) { m.lanes[0].children.clear(); });
-  atp("rank 0 without", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; });
+  atp("rank 0 has no epoch", [](auto& m) { m.lanes[0].children[0].rank_epoch = 0; });
   atp("window", [](auto& m) { m.window = 1U << 31; });
 
   const auto any = [&](const char* words, const Spoil<jobs::TreeInstallation>& spoil, const auto& read) {
@@ -530,16 +530,16 @@ TEST(Border, InstallationsThatMakeNoSense) {
   };
   EXPECT_NO_THROW(static_cast<void>(tree(message_of(ring()))));
   both("lanes 0", [](auto& m) { m.root.clear(); });
-  both("not the job's", [](auto& m) { m.start.admission.rank_epochs.clear(); });
+  both("rank epochs for", [](auto& m) { m.start.admission.rank_epochs.clear(); });
   both("number of ranks 0", [](auto& m) { m.start.endpoints.clear(); });
-  both("rank 2 for each", [](auto& m) { m.start.endpoints[2].clear(); });
+  both("rank 2 does not have an address", [](auto& m) { m.start.endpoints[2].clear(); });
   both("ranks 3 of 2", [](auto& m) { m.start.endpoints.pop_back(); });
-  both("no way", [](auto& m) { m.start.admission.placement.parent_of_switch[1] = 0; });
-  both("at a switch that is none", [](auto& m) { m.start.admission.placement.switch_of_rank[1] = 2; });
+  both("no path", [](auto& m) { m.start.admission.placement.parent_of_switch[1] = 0; });
+  both("at a switch that does not exist", [](auto& m) { m.start.admission.placement.switch_of_rank[1] = 2; });
   both("switch 2 of 2", [](auto& m) { m.a_switch = 2; });
-  both("with addresses of", [](auto& m) { m.switches.pop_back(); });
+  both("or the addresses of", [](auto& m) { m.switches.pop_back(); });
   both("slots 0", [](auto& m) { m.start.admission.slots = 0; });
-  both("other keys", [](auto& m) { m.start.admission.results = key_of(1); });
+  both("the keys do not match", [](auto& m) { m.start.admission.results = key_of(1); });
   const auto of_ring = [&](const char* words, const Spoil<jobs::RingGrant>& spoil) {
     any(
         words,
@@ -551,11 +551,11 @@ TEST(Border, InstallationsThatMakeNoSense) {
         read_ring);
   };
   of_ring("queue pairs of 0 ranks", [](auto& m) { m.members.clear(); });
-  of_ring("queue pairs of a rank", [](auto& m) { m.members[1].clear(); });
+  of_ring("a rank has", [](auto& m) { m.members[1].clear(); });
   of_ring("24 bits", [](auto& m) { m.members[1][0].receive_qp = 1U << 24; });
   of_ring("message length", [](auto& m) { m.message_packets = 0; });
   any(
-      "no message", [](auto& m) { m.start.admission.own = "\xff"; }, read_ring);
+      "cannot be decoded", [](auto& m) { m.start.admission.own = "\xff"; }, read_ring);
   any(
       "no rank is below",
       [](auto& m) {
@@ -568,8 +568,8 @@ TEST(Border, RepliesThatMakeNoSense) {
   expect_refused<Hello>(
       hello(), {{"not a unicast address", [](auto& m) { m.lanes[0].port = 0; }},
                 {"lanes has more than 64", [](auto& m) { m.lanes.resize(65, m.lanes[0]); }},
-                {"one group per lane", [](auto& m) { m.groups.pop_back(); }},
-                {"outside of multicast", [](auto& m) { m.groups[0] = m.lanes[0]; }},
+                {"number of multicast groups", [](auto& m) { m.groups.pop_back(); }},
+                {"not a multicast address", [](auto& m) { m.groups[0] = m.lanes[0]; }},
                 {"profiles has more than 16", [](auto& m) { m.profiles.resize(17); }},
                 {"own is longer than", [](auto& m) { m.profiles[0].own = std::string(session::longest_own_ask + 1, 'x'); }},
                 {"socket", [](auto& m) { m.local_socket = "\n"; }}});
@@ -578,7 +578,7 @@ TEST(Border, RepliesThatMakeNoSense) {
   }
   for (const auto& [words, chip] :
        std::vector<std::pair<const char*, jobs::ChipProfile>>{{"members", {wire::chip::max_members + 1, {64}}},
-                                                              {"no such length", {30, {64, 65}}},
+                                                              {"are not possible", {30, {64, 65}}},
                                                               {"more than 2", {30, {64, 64, 64, 64}}}}) {
     try {
       static_cast<void>(jobs::chip_in({jobs::said_profile(chip)}));
@@ -591,18 +591,18 @@ TEST(Border, RepliesThatMakeNoSense) {
       admission(), {{"epoch", [](auto& m) { m = {}; }},
                     {"epochs", [](auto& m) { m.rank_epochs.pop_back(); }},
                     {"rank_epochs has more than 4096", [](auto& m) { m.rank_epochs.resize(max_world_size + 1, 100); }},
-                    {"no way", [](auto& m) { m.placement.parent_of_switch[1] = 0; }},
-                    {"no way", [](auto& m) { m.placement.parent_of_switch[0] = 77; }},
-                    {"at a switch that is none", [](auto& m) { m.placement.switch_of_rank[0] = 2; }},
+                    {"no path", [](auto& m) { m.placement.parent_of_switch[1] = 0; }},
+                    {"no path", [](auto& m) { m.placement.parent_of_switch[0] = 77; }},
+                    {"at a switch that does not exist", [](auto& m) { m.placement.switch_of_rank[0] = 2; }},
                     {"placement is inconsistent", [](auto& m) { m.placement.switch_of_rank.pop_back(); }},
                     {"placement is inconsistent", [](auto& m) { m.placement.switches.clear(); }},
                     {"operation 11", [](auto& m) { m.resumption.replays.erase(11); }},
                     {"operation 8", [](auto& m) { m.resumption.replays[8] = 3; }},
                     {"slots", [](auto& m) { m.slots = 0; }},
                     {"security has an unknown value", [](auto& m) { m.security = static_cast<PacketSecurity>(3); }},
-                    {"none in place of tag", [](auto& m) { m.local = false; }},
-                    {"a job without keys", [](auto& m) { m.results = key_of(1); }},
-                    {"other keys", [](auto& m) { m.keys.up = key_of(1); }}});
+                    {"by none, and this rank asked for tag", [](auto& m) { m.local = false; }},
+                    {"has no packet keys", [](auto& m) { m.results = key_of(1); }},
+                    {"keys of this rank", [](auto& m) { m.keys.up = key_of(1); }}});
   session::JoinRequest without_memory = request();
   without_memory.local_ticket = 0;
   EXPECT_FALSE(parse_admission(view(encoded(admission())), without_memory, jobs::netreduce_rules()));
@@ -612,7 +612,7 @@ TEST(Border, RepliesThatMakeNoSense) {
                                                {"reason", [](auto& m) { m.state = State::failed; }},
                                                {"reason", [](auto& m) { m.reason = "\x1b[2J"; }},
                                                {"rank 4096", [](auto& m) { m.lost = max_world_size; }}});
-  expect_refused<InstallReply>({}, {{"words", [](auto& m) { m.view.mismatch = "\n"; }}});
+  expect_refused<InstallReply>({}, {{"different calls", [](auto& m) { m.view.mismatch = "\n"; }}});
   std::string ranks;
   protozero::pbf_writer(ranks).add_packed_uint32(3, &max_world_size, &max_world_size + 1);
   EXPECT_NE(std::string::npos, parse<InstallReply>(ranks).why().find("has a rank above 4095"));

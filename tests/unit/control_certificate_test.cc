@@ -67,7 +67,7 @@ TEST_F(CertificateTest, WhatCannotServeIsRefusedInWords) {
   expect_refused(folder_text, key("own"), "cannot read '" + folder_text + "' (--tls-cert)");
   expect_refused(key("own"), key("own"), "(--tls-cert) has no PEM certificate");
   expect_refused(certificate("own"), certificate("own"), "(--tls-key) has no PEM key");
-  expect_refused(certificate("own"), key("other"), "is not that of the certificate in '" + certificate("own"));
+  expect_refused(certificate("own"), key("other"), "does not belong to the certificate in '" + certificate("own"));
   expect_refused(certificate("own"), key("own"), "(--tls-cert) expired on ", 24h * 101);
   expect_refused(certificate("own"), key("own"), "is valid only from ", -48h);
 }

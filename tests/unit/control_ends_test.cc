@@ -171,7 +171,7 @@ bool says(const std::string& text, const std::string& words) {
 TEST(ControlEnds, WhatStrangersSendIsRefusedAtItsHeader) {
   const std::string start(magic);
   for (const auto& [bytes, words] : std::vector<std::pair<std::string, std::string>>{
-           {start + header(5000, 1), "5000 bytes, where 1024"},
+           {start + header(5000, 1), "5000 bytes, and the limit is 1024"},
            {start + header(0xffffffff, 3), "4294967295 bytes"},
            {start + header(5, 99), "unknown kind"},
            {start + header(5, 1, 2), "unknown kind"},
@@ -193,13 +193,13 @@ TEST(ControlEnds, WhatStrangersSendIsRefusedAtItsHeader) {
 
 TEST(ControlEnds, WhatIsNoDaemonIsNamed) {
   for (const auto& [bytes, words] : std::vector<std::pair<std::string, std::string>>{
-           {"HTTP/1.1 400 Bad Request\r\n", "a web page is at this port"},
+           {"HTTP/1.1 400 Bad Request\r\n", "this port serves a web page"},
            {std::string("\0\0\x06\x04\0\0\0\0\0", 9), "HTTP/2, as an earlier netsum"},
            {"\x15\x03\x03", "it speaks TLS: pass --tls-ca"},
            {"SSH-2.0-OpenSSH", "does not speak"},
            {std::string(magic) + header(100, 2, 1), "tag"},
-           {std::string(magic) + header(20 << 20, 5), "bytes, where"},
-           {std::string(magic) + framed(Kind::answer, {}), "nothing asked for"}}) {
+           {std::string(magic) + header(20 << 20, 5), "bytes, and the limit is"},
+           {std::string(magic) + framed(Kind::answer, {}), "an unexpected frame"}}) {
     CallerEnd caller({}, nullptr);
     const std::string why = why_broken(caller, bytes);
     EXPECT_TRUE(says(why, words)) << words << ": " << why;

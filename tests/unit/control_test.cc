@@ -308,7 +308,7 @@ TEST(Control, AJobThatTheDataPlaneCannotTakeIsRefusedAndOthersGoOn) {
   rank1.join();
   for (const Error& each : {error, *other}) {
     EXPECT_EQ(ErrorCode::refused, each.code());
-    EXPECT_TRUE(says(each, "job 'large': there is no memory left for it")) << each.what();
+    EXPECT_TRUE(says(each, "job 'large': this daemon has no memory left for the job")) << each.what();
   }
   const telemetry::Report report = first.report(seconds(5));
   EXPECT_TRUE(report.jobs.empty());
@@ -553,10 +553,10 @@ TEST(Control, ATenantEndsAndExplainsItsOwnJobsAndTheDaemonsTokenReachesAll) {
     EXPECT_EQ(ErrorCode::refused, error.code());
     EXPECT_TRUE(says(error, words)) << error.what();
   };
-  refused("no job 'j' joins or runs here", [&] { b.end({"j"}, seconds(5)); });
-  refused("another tenant's jobs", [&] { b.end({"j", "a"}, seconds(5)); });
-  refused("no job 'j' is here", [&] { static_cast<void>(b.flight_record({"j"}, seconds(5))); });
-  refused("no tenant's token drains a daemon", [&] { a.drain(false, seconds(5)); });
+  refused("no job 'j' is joining or running here", [&] { b.end({"j"}, seconds(5)); });
+  refused("belongs to another tenant", [&] { b.end({"j", "a"}, seconds(5)); });
+  refused("this daemon has no job 'j'", [&] { static_cast<void>(b.flight_record({"j"}, seconds(5))); });
+  refused("a tenant's token cannot drain a daemon", [&] { a.drain(false, seconds(5)); });
   EXPECT_NE(telemetry::explain(operator_.flight_record({"j"}, seconds(5))).find("it has not ended"), std::string::npos);
   EXPECT_EQ(1U, operator_.report(seconds(5)).jobs.size());
   a.end({"j"}, seconds(5));
@@ -569,7 +569,7 @@ TEST(Control, ATenantEndsAndExplainsItsOwnJobsAndTheDaemonsTokenReachesAll) {
   static_cast<void>(join(b, request(0, 1), seconds(5)));
   operator_.drain(false, seconds(5));
   EXPECT_TRUE(b.report(seconds(5)).draining);
-  refused("an operator drains this daemon", [&] { static_cast<void>(join(a, request(0, 1), seconds(5))); });
+  refused("an operator is draining this daemon", [&] { static_cast<void>(join(a, request(0, 1), seconds(5))); });
   operator_.end({"j", "b"}, seconds(5));
   operator_.drain(true, seconds(5));
   static_cast<void>(join(a, request(0, 1), seconds(5)));
@@ -594,7 +594,7 @@ TEST(Control, QuotasHoldForAllJobsOfATenant) {
   static_cast<void>(join(a, first, seconds(5)));
   static_cast<void>(join(a, second, seconds(5)));
   const Error jobs = error_of([&] { static_cast<void>(join(a, third, seconds(5))); });
-  EXPECT_TRUE(says(jobs, "tenant 'a' has 2 jobs already")) << jobs.what();
+  EXPECT_TRUE(says(jobs, "tenant 'a' has 2 jobs, its maximum")) << jobs.what();
 }
 
 // Whoever begins jobs all the time fills no log.
@@ -762,10 +762,10 @@ TEST(Control, TlsTrustsOnlyTheCa) {
   EXPECT_EQ(1U, trusted.hello(seconds(5)).lanes.size());
   const Error without = error_of([&] { static_cast<void>(plain.hello(milliseconds(500))); });
   EXPECT_EQ(ErrorCode::refused, without.code());
-  EXPECT_TRUE(says(without, "with TLS alone: pass --tls-ca")) << without.what();
+  EXPECT_TRUE(says(without, "it accepts only TLS connections: pass --tls-ca")) << without.what();
   const Error other = error_of([&] { static_cast<void>(deceived.hello(milliseconds(500))); });
   EXPECT_EQ(ErrorCode::unreachable, other.code());
-  EXPECT_TRUE(says(other, "its certificate is not signed by that of " + stranger.certificate())) << other.what();
+  EXPECT_TRUE(says(other, "its certificate is not signed by a CA in " + stranger.certificate())) << other.what();
 }
 
 TEST(Control, KeysTravelOverTlsAlone) {

@@ -256,13 +256,13 @@ TEST(AtpJob, InstallationsThatMakeNoSenseAreRefused) {
          i.lanes[0].parent.address = {0xff, 2};
        }},
       {"address of rank 0", [](AtpInstallation& i) { i.lanes[0].children[0].endpoint.port = 0; }},
-      {"rank 0 without an epoch", [](AtpInstallation& i) { i.lanes[0].children[0].rank_epoch = 0; }},
-      {"without ranks", [](AtpInstallation& i) { i.lanes[0].children[0].ranks.clear(); }},
-      {"in place of one",
+      {"rank 0 has no epoch", [](AtpInstallation& i) { i.lanes[0].children[0].rank_epoch = 0; }},
+      {"has no ranks", [](AtpInstallation& i) { i.lanes[0].children[0].ranks.clear(); }},
+      {"a child that is a rank has",
        [](AtpInstallation& i) {
          i.lanes[0].children[0].ranks = {2, 3};
        }},
-      {"rank 1 below two", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1}; }},
+      {"rank 1 is below two", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1}; }},
       {"rank 1024", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1024}; }},
   };
   for (const auto& [words, change] : wrong) {
@@ -299,31 +299,31 @@ TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
   good.rank_epoch = 101;
   EXPECT_EQ("", check(good, asked(good), atp_rules()));
   const std::pair<const char*, std::function<void(Admission&)>> wrong[] = {
-      {"without an epoch", [](Admission& a) { a.job_epoch = 0; }},
-      {"two epochs of rank 1", [](Admission& a) { a.rank_epoch = 102; }},
-      {"3 epochs for 4 ranks", [](Admission& a) { a.rank_epochs.pop_back(); }},
-      {"two ranks'", [](Admission& a) { a.rank_epochs[0] = 101; }},
-      {"no rank's", [](Admission& a) { a.rank_epochs[0] = 0; }},
+      {"no epoch", [](Admission& a) { a.job_epoch = 0; }},
+      {"two different epochs for rank 1", [](Admission& a) { a.rank_epoch = 102; }},
+      {"3 rank epochs for 4 ranks", [](Admission& a) { a.rank_epochs.pop_back(); }},
+      {"for two ranks", [](Admission& a) { a.rank_epochs[0] = 101; }},
+      {"epoch 0", [](Admission& a) { a.rank_epochs[0] = 0; }},
       {"packets of 0", [](Admission& a) { a.packet_elements = 0; }},
       {"packets of 63", [](Admission& a) { a.packet_elements = 63; }},
       {"32 slots", [](Admission& a) { a.slots = 32; }},
-      {"no message", [](Admission& a) { a.own = "\xff"; }},
-      {"no way to",
+      {"cannot be decoded", [](Admission& a) { a.own = "\xff"; }},
+      {"no path to",
        [](Admission& a) {
          a.placement.parent_of_switch = {2, server, 0};
-       }},                                                                       // a circle
-      {"no way to", [](Admission& a) { a.placement.parent_of_switch[1] = 1; }},  // its own
-      {"no way to", [](Admission& a) { a.placement.parent_of_switch[0] = 3; }},  // there is none
+       }},                                                                        // a circle
+      {"no path to", [](Admission& a) { a.placement.parent_of_switch[1] = 1; }},  // its own
+      {"no path to", [](Admission& a) { a.placement.parent_of_switch[0] = 3; }},  // there is none
       {"does not exist", [](Admission& a) { a.placement.switch_of_rank[0] = 3; }},
       {"placement is inconsistent", [](Admission& a) { a.placement.parent_of_switch.pop_back(); }},
       {"placement is inconsistent", [](Admission& a) { a.placement.switch_of_rank.pop_back(); }},
       {"placement is inconsistent", [](Admission& a) { a.placement.switch_of_rank.push_back(server); }},
-      {"not its own", [](Admission& a) { a.placement.switch_of_rank[1] = 1; }},
+      {"at another switch", [](Admission& a) { a.placement.switch_of_rank[1] = 1; }},
       {"address of a switch", [](Admission& a) { a.placement.switches[1] = "\x1b[2J"; }},
       {"indexing", [](Admission& a) { a.own = own_part(AtpGrant{.indexing = static_cast<atp::Indexing>(3)}); }},
       {"scaling", [](Admission& a) { a.own = own_part(AtpGrant{.scaling = static_cast<atp::Scaling>(2)}); }},
-      {"part 2 of 2", [](Admission& a) { a.own = own_part(AtpGrant{.part = 2, .parts = 2}); }},
-      {"part 1 of 0", [](Admission& a) { a.own = own_part(AtpGrant{.part = 1}); }},
+      {"part 2 of the switches' slots", [](Admission& a) { a.own = own_part(AtpGrant{.part = 2, .parts = 2}); }},
+      {"part 1 of the switches' slots", [](Admission& a) { a.own = own_part(AtpGrant{.part = 1}); }},
       {"operation", [](Admission& a) { a.resumption.first = UINT64_MAX; }},
       {"operation 9",
        [](Admission& a) {
@@ -384,7 +384,7 @@ TEST(AtpJob, ASwitchGivesNoSlotToTwoJobs) {
   EXPECT_EQ("", parts.take(2, "two", {50, 50}));
   EXPECT_EQ("", parts.take(3, "all", {})) << "shares all of them";
   const std::string overlap = parts.take(4, "other", {25, 50});
-  EXPECT_NE(std::string::npos, overlap.find("its slots 25 to 74 overlap with 0 to 49, which job 'one'")) << overlap;
+  EXPECT_NE(std::string::npos, overlap.find("its slots 25 to 74 overlap with 0 to 49 of job 'one'")) << overlap;
   EXPECT_NE(std::string::npos, parts.take(4, "other", {51, 50}).find("this switch has 100"));
   EXPECT_NE(std::string::npos, parts.take(4, "other", {UINT32_MAX, UINT32_MAX}).find("this switch has 100"));
   parts.release(1);
@@ -528,11 +528,11 @@ TEST_F(AtpRegistry, PartsAreThoseOfThisServerAndOfTheSmallestPool) {
   EXPECT_EQ((SlotPart{50, 25}), slot_part_of(atp_grant(*first.admission)));
   const auto few = alone("few", 3);
   EXPECT_EQ(Refusal::no_slots, few.refusal);
-  EXPECT_EQ(0U, few.reason.find("job 'few': 3 slots of a switch make no 4 parts")) << few.reason;
+  EXPECT_EQ(0U, few.reason.find("job 'few': 3 slots of a switch are too few for 4 parts")) << few.reason;
   const auto second = alone("second", 400);
   ASSERT_TRUE(second.admission) << second.reason;
   EXPECT_EQ((SlotPart{75, 25}), slot_part_of(atp_grant(*second.admission)));
-  EXPECT_EQ(0U, alone("third", 400).reason.find("job 'third': all 2 parts of the switches' slots are other jobs'"));
+  EXPECT_EQ(0U, alone("third", 400).reason.find("job 'third': all 2 parts of the switches' slots are in use by other jobs"));
   registry->leave(first.admission->job_epoch, 0, first.admission->rank_epoch, {}, Time{1s});
   const auto third = alone("third", 400);
   ASSERT_TRUE(third.admission) << third.reason;

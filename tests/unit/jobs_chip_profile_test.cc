@@ -102,12 +102,11 @@ TEST(ChipProfile, EachChipHasABitForEachOfItsNeighboursBelow) {
   EXPECT_EQ("", error({31, 31, 29}, {root, root}));
   EXPECT_EQ("", error({31, 30, 30}, {1, root})) << "one switch below the other";
   const std::string of_root = error({32}, {});
-  EXPECT_EQ(0U, of_root.find("32 ranks and switches are next to the aggregator, a chip with a bit for each of 31"))
-      << of_root;
-  EXPECT_NE(std::string::npos, of_root.find("below it"));
-  EXPECT_EQ(0U, error({31, 31, 30}, {root, root}).find("32 ranks and switches are next to the aggregator"));
-  EXPECT_EQ(0U, error({1, 32}, {root, root}).find("32 ranks and switches are next to switch leaf1"));
-  EXPECT_EQ(0U, error({1, 31}, {1, root}).find("32 ranks and switches are next to switch leaf1"));
+  EXPECT_EQ(0U, of_root.find("32 ranks and switches are directly below the aggregator, a chip for at most 31")) << of_root;
+  EXPECT_NE(std::string::npos, of_root.find("below a chip of their own"));
+  EXPECT_EQ(0U, error({31, 31, 30}, {root, root}).find("32 ranks and switches are directly below the aggregator"));
+  EXPECT_EQ(0U, error({1, 32}, {root, root}).find("32 ranks and switches are directly below switch leaf1"));
+  EXPECT_EQ(0U, error({1, 31}, {1, root}).find("32 ranks and switches are directly below switch leaf1"));
   EXPECT_NE("", error({1}, {0})) << "no way up";
 }
 
@@ -171,18 +170,18 @@ TEST(SwitchmlTree, InstallationsThatMakeNoSenseAreRefused) {
          i.start.admission.placement = placement_of({0, 3}, {Placement::at_server});
        }},
       {"number of ranks 0", [](auto& i) { i.start.endpoints.clear(); }},
-      {"not the job's", [](auto& i) { i.start.admission.rank_epochs.pop_back(); }},
+      {"rank epochs for", [](auto& i) { i.start.admission.rank_epochs.pop_back(); }},
       {"lanes 0", [](auto& i) { i.root.clear(); }},
       {"slots 0", [](auto& i) { i.start.admission.slots = 0; }},
       {"slots 8192", [](auto& i) { i.start.admission.slots = 8192; }},
       {"packets of 100", [](auto& i) { i.start.admission.packet_elements = 100; }},
       {"placement is inconsistent", [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); }},
       {"switch 1 of 1", [](auto& i) { i.a_switch = 1; }},
-      {"address of rank 1", [](auto& i) { i.start.endpoints[1][0].port = 0; }},
+      {"rank 1 does not have an address", [](auto& i) { i.start.endpoints[1][0].port = 0; }},
       {"aggregator's address", [](auto& i) { i.root[0] = {}; }},
-      {"a switch without an address", [](auto& i) { i.switches[0].clear(); }},
+      {"a switch does not have an address", [](auto& i) { i.switches[0].clear(); }},
       {"switch 0", [](auto& i) { i.start.admission.placement.parent_of_switch = {0}; }},
-      {"other keys", [](auto& i) { i.start.admission.security = PacketSecurity::tag; }},
+      {"the keys do not match", [](auto& i) { i.start.admission.security = PacketSecurity::tag; }},
   };
   for (const ProtocolRules& rules : {switchml_rules(), switchml_chip_rules()}) {
     for (const auto& [words, change] : wrong) {

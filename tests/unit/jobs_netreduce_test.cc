@@ -119,8 +119,8 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
       r.own = own_part(ask);
     });
   };
-  EXPECT_EQ("the rank does not name its queue pairs", refused_ask([](RingAsk& ask) { ask.members.clear(); }));
-  EXPECT_EQ("the rank does not name its queue pairs", refused_ask([](RingAsk& ask) { ask.members.pop_back(); }));
+  EXPECT_EQ("the rank does not name one queue pair per lane", refused_ask([](RingAsk& ask) { ask.members.clear(); }));
+  EXPECT_EQ("the rank does not name one queue pair per lane", refused_ask([](RingAsk& ask) { ask.members.pop_back(); }));
   EXPECT_EQ("", refused_ask([](RingAsk& ask) { ask.message_packets = 0; })) << "then it follows from the packets";
   EXPECT_EQ("message length 4097 is not between 1 and 4096", refused_ask([](RingAsk& ask) { ask.message_packets = 4097; }));
   EXPECT_EQ("window 2048 is not between 1 and 1024", refused([](JoinRequest& r) { r.slots_fixed = 2048; }));
@@ -128,8 +128,8 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
               r.own = own_part(RingAsk{4096, ask_of(0).members});
               r.slots_fixed = 1024;
             }))
-      << "24-bit packet numbers";
-  const std::string wide = "a queue pair of rank 0 whose numbers have more than 24 bits";
+      << "24-bit packet sequence numbers";
+  const std::string wide = "the number or the first PSN of a queue pair has more than 24 bits";
   EXPECT_EQ(wide, refused_ask([](RingAsk& ask) { ask.members[1].send_qp = 1U << 24; }));
   EXPECT_EQ(wide, refused_ask([](RingAsk& ask) { ask.members[0].receive_qp = 1U << 24; }));
   EXPECT_EQ(wide, refused_ask([](RingAsk& ask) { ask.members[0].send_psn = 1U << 24; }));
@@ -619,7 +619,7 @@ TEST_F(NetreduceRegistry, RefusesWhatItsRulesRefuse) {
   RingAsk ask = ask_of(0);
   ask.members.pop_back();
   r.own = own_part(ask);
-  expect_refused({r}, Refusal::bad_parameters, "the rank does not name its queue pairs");
+  expect_refused({r}, Refusal::bad_parameters, "the rank does not name one queue pair per lane");
   EXPECT_EQ(Refusal::bad_parameters, join({request(0, 1025)}).refusal);
   EXPECT_TRUE(registry.jobs().empty());
 }
@@ -673,7 +673,7 @@ TEST_F(NetreduceRegistry, RanksThatIssueDifferentCallsFailTheirJob) {
 TEST_F(NetreduceRegistry, AProtocolWithoutAPartOfItsOwnTakesNone) {
   JoinRequest r = switchml_request(0, 1, "train");
   r.own = request(0, 1).own;
-  expect_refused({r}, Refusal::bad_parameters, "switchml has no part of its own in joining");
+  expect_refused({r}, Refusal::bad_parameters, "switchml does not use protocol data in a join");
   EXPECT_TRUE(registry.take_starts().empty());
 }
 

@@ -431,7 +431,7 @@ TEST(GroupMemory, IsNotTakenFromAnotherUser) {
     expect_error(attempt([&] {
                    static_cast<void>(GroupMemory::join({name, rank, 2, 1}, in(ample)));
                  }),
-                 ErrorCode::refused, rank == 0 ? "'s name is in use" : "another user's on this machine (user 4711)");
+                 ErrorCode::refused, rank == 0 ? "'s name is in use" : "another user of this machine (user 4711)");
   }
   close(listening[0]);
   close(listening[1]);
@@ -456,8 +456,8 @@ TEST(GroupMemory, RefusesSecondsAndStrangers) {
   };
   expect_error(join(0, 3, 100), ErrorCode::refused, "two jobs of the same name");
   expect_error(join(1, 3, 100), ErrorCode::refused, "has a member 1 already");
-  expect_error(join(2, 4, 100), ErrorCode::mismatch, "3 members of 100 elements");
-  expect_error(join(2, 3, 101), ErrorCode::mismatch, "3 of 101");
+  expect_error(join(2, 4, 100), ErrorCode::mismatch, "3 members and 100 elements");
+  expect_error(join(2, 3, 101), ErrorCode::mismatch, "3 members and 101 elements");
   expect_error(join(3, 3, 100), ErrorCode::bad_argument, "member 3");
   EXPECT_FALSE(join(2, 3, 100));
   for (const char* bad : {"", "a/b", "..//", "a b"}) {

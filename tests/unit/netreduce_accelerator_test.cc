@@ -669,11 +669,11 @@ TEST(NetreduceRing, RefusesWhatCannotBe) {
   // Of two windows behind and two ahead.
   good.layout.message.bytes = 1;
   EXPECT_EQ("", bad([](Config& c) { c.window = 64; }));
-  EXPECT_EQ("message IDs of 1 bytes are too short to tell four windows of 65 messages apart",
+  EXPECT_EQ("message IDs of 1 bytes are too short to distinguish four windows of 65 messages",
             bad([](Config& c) { c.window = 65; }));
   good.layout.message.bytes = 2;
   EXPECT_EQ("", bad([](Config& c) { c.window = 1024; }));
-  EXPECT_EQ("two windows of 513 messages of 4096 packets are too much for 24-bit packet numbers",
+  EXPECT_EQ("two windows of 513 messages of 4096 packets are too many for 24-bit packet sequence numbers",
             bad([](Config& c) { c.window = 513, c.message_packets = 4096; }));
 }
 

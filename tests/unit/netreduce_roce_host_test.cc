@@ -133,7 +133,7 @@ TEST_F(NetreduceRoceHost, BelievesNothingRaw) {
   submit(1);
   give(from_peer(0).frame());
   EXPECT_EQ(1.0F, tensor_[0]);
-  EXPECT_EQ("packet 0 of message 0 came without having been summed", host_->failure());
+  EXPECT_EQ("packet 0 of message 0 arrived unsummed", host_->failure());
   EXPECT_TRUE(host_->take_completed().empty());
 }
 
@@ -141,7 +141,7 @@ TEST_F(NetreduceRoceHost, BelievesNoSumThatLacksARank) {
   submit(1);
   give(from_peer(1).frame());
   EXPECT_EQ(1.0F, tensor_[0]);
-  EXPECT_EQ("packet 0 of message 0 came with the sum of something else", host_->failure());
+  EXPECT_EQ("packet 0 of message 0 arrived with the sum of another packet", host_->failure());
 }
 
 TEST_F(NetreduceRoceHost, SaysWhichConnectionBroke) {

@@ -584,7 +584,7 @@ TEST_F(NetreduceSeals, RawPacketsAreRefusedWhereverTheyAre) {
   for (std::uint32_t packet = 0; packet < 3; ++packet) {
     refuse([&](Bytes& m) { store_le(m.data() + 256 * packet, std::uint64_t{0}); }, WorkerFailure::Kind::unsealed, packet);
   }
-  EXPECT_EQ("packet 2 of message 1 came without having been summed", to_string(*worker_->failure()));
+  EXPECT_EQ("packet 2 of message 1 arrived unsummed", to_string(*worker_->failure()));
 }
 
 TEST_F(NetreduceSeals, ASumOfSomethingElseIsRefused) {
@@ -608,7 +608,7 @@ TEST_F(NetreduceSeals, ASumOfSomethingElseIsRefused) {
           WorkerFailure::Kind::wrong_seal, packet);
     }
   }
-  EXPECT_EQ("packet 2 of message 1 came with the sum of something else", to_string(*worker_->failure()));
+  EXPECT_EQ("packet 2 of message 1 arrived with the sum of another packet", to_string(*worker_->failure()));
 }
 
 TEST_F(NetreduceSeals, OneBitIsEnough) {
@@ -635,7 +635,7 @@ TEST_F(NetreduceSeals, WhatIsNotTheNextMessageIsRefused) {
     worker_->on_message(arrival.offset, arrival.bytes, arrival.immediate);
     ASSERT_TRUE(worker_->failure().has_value());
     EXPECT_EQ(WorkerFailure::Kind::unexpected, worker_->failure()->kind);
-    EXPECT_EQ("what came as message 1 is none of this ring's", to_string(*worker_->failure()));
+    EXPECT_EQ("message 1 does not belong to this ring", to_string(*worker_->failure()));
     EXPECT_EQ(before, tensor);
   }
 }

@@ -180,7 +180,7 @@ TEST(Agree, WhatNobodyKeepsIsARefusalInWords) {
   const std::vector<Progress> ranks = {{812, 808, {}}, {3, 3, {}}};
   Resumption resumption;
   const std::string error = agree(ranks, resumption);
-  for (const auto* word : {"rank 1 is to go on with operation 3", "rank 0 has results from operation 808"}) {
+  for (const auto* word : {"rank 1 must continue with operation 3", "rank 0 keeps results only from operation 808"}) {
     EXPECT_NE(error.find(word), std::string::npos) << error;
   }
 }
@@ -188,7 +188,7 @@ TEST(Agree, WhatNobodyKeepsIsARefusalInWords) {
 TEST(Agree, ANewProcessThatIsAheadIsRefused) {
   const std::vector<Progress> ranks = {{812, 808, {}}, {900, 900, {}}};
   Resumption resumption;
-  EXPECT_NE(agree(ranks, resumption).find("rank 0 is to go on with operation 812"), std::string::npos);
+  EXPECT_NE(agree(ranks, resumption).find("rank 0 must continue with operation 812"), std::string::npos);
 }
 
 TEST(Progress, OnlyWhatALogCanSayIsSound) {

@@ -86,8 +86,8 @@ TEST(AdmittingCompare, ALengthIsComparedWithThatOfEveryRank) {
   EXPECT_EQ("", c.reason()) << "all measured";
   c.ranks[2].packet_elements_measured = false;
   EXPECT_EQ(
-      "rank 2 of job 'train' asks for packets of 256 elements, and the path of rank 1 takes no more than 128: ask for "
-      "fewer, or for none",
+      "rank 2 of job 'train' asks for packets of 256 elements, and the path of rank 1 takes at most 128: ask for fewer "
+      "elements per packet, or for 0 (measured)",
       c.reason());
   c.ranks[2].packet_elements = 128;
   EXPECT_EQ("", c.reason());
@@ -266,7 +266,7 @@ TEST_F(AdmittingPlan, SaysWhyThereIsNoJob) {
   rules = plain();
   ranks[0].progress = {9, 6, {}};
   ranks[1].progress = {3, 3, {}};
-  refused(Refusal::results_forgotten, "rank 1 is to go on with operation 3");
+  refused(Refusal::results_forgotten, "rank 1 must continue with operation 3");
   ranks[1].progress = {8, 6, {}};
   EXPECT_EQ((stream::Resumption{8, {{8, 0}}}), made().resumption);
 }
@@ -283,13 +283,13 @@ TEST_F(AdmittingPlan, SharedMemoryIsForAllRanksOrNone) {
   ranks[1].why_not_local = "it is elsewhere";
   p = made();
   EXPECT_FALSE(p.local);
-  EXPECT_EQ("rank 1 is without: it is elsewhere", p.why_not_local);
+  EXPECT_EQ("rank 1 does not use it: it is elsewhere", p.why_not_local);
   EXPECT_EQ(PacketSecurity::tag, p.security);
   EXPECT_EQ(Refusal::none, p.refusal);
   ranks[0].needs_local = true;
   p = made();
   EXPECT_EQ(Refusal::bad_parameters, p.refusal);
-  EXPECT_EQ("rank 0 requires shared memory, but rank 1 is without: it is elsewhere", p.reason);
+  EXPECT_EQ("rank 0 requires shared memory, but rank 1 does not use it: it is elsewhere", p.reason);
 }
 
 // The switches of the placement that the protocol hears of, and the running jobs.

@@ -151,7 +151,7 @@ TEST_F(RankTest, RefusesAggregatorsThatDisagree) {
   rank->on_admitted(0, admission(10, 256), start);
   rank->on_admitted(1, admission(20, 512), start);
   EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
-  expect_error(ErrorCode::refused, "do not agree how long");
+  expect_error(ErrorCode::refused, "do not agree on the packet length");
 }
 
 TEST_F(RankTest, CancelsJoinsThatLastTooLong) {
@@ -212,7 +212,7 @@ TEST_F(RankTest, AsksAtOnceWhyItsJobWasDropped) {
 
 // Ranks of a job that ended before they were told of their admission send what nobody sums.
 TEST_F(RankTest, AsksWhyResultsAreNoneBeforeItBlamesTheNetwork) {
-  const LaneFailure raw{LaneFailure::Kind::unsealed, 7, 0, 0, "packet 0 of message 0 came without having been summed"};
+  const LaneFailure raw{LaneFailure::Kind::unsealed, 7, 0, 0, "packet 0 of message 0 arrived unsummed"};
   for (const bool known : {true, false}) {
     SCOPED_TRACE(known);
     run();
@@ -231,8 +231,7 @@ TEST_F(RankTest, AsksWhyResultsAreNoneBeforeItBlamesTheNetwork) {
     }
     rank->on_reply(1, why, start + 2ms);
     EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
-    expect_error(known ? ErrorCode::worker_lost : ErrorCode::aggregator_lost,
-                 known ? "rank 3" : "goes around aggregator b:2");
+    expect_error(known ? ErrorCode::worker_lost : ErrorCode::aggregator_lost, known ? "rank 3" : "bypasses aggregator b:2");
   }
 }
 

@@ -196,7 +196,7 @@ TEST_F(RegistryTest, WhoAsksForALengthHasItIfAllPathsTakeIt) {
   asking.packet_elements = 512;
   std::ignore = registry.join(measuring, now);
   expect_refused(asking, Refusal::parameters_differ,
-                 {"rank 0 of job 'longer' asks for packets of 512 elements", "path of rank 1", "no more than 256"});
+                 {"rank 0 of job 'longer' asks for packets of 512 elements", "path of rank 1", "at most 256"});
 }
 
 // ---- where packets may go
@@ -551,7 +551,7 @@ TEST_F(RegistryTest, AnOperatorEndsARunningJobWhichDoesNotGoOn) {
   const auto members = admit(asked);
   const std::uint64_t epoch = members[0].job_epoch,
                       successor = registry.join(asked[0], now);  // of a rank that may have died
-  EXPECT_NE(registry.end({"other"}, "10.0.0.9", now).find("no job 'other' joins or runs here"), std::string::npos);
+  EXPECT_NE(registry.end({"other"}, "10.0.0.9", now).find("no job 'other' is joining or running here"), std::string::npos);
   EXPECT_NE(registry.end({"train", "b"}, "10.0.0.9", now), "") << "another tenant's";
   EXPECT_EQ(registry.end({"train"}, "10.0.0.9", now), "");
   const HeartbeatReply reply = registry.heartbeat(epoch, 1, members[1].rank_epoch, now);
@@ -582,7 +582,7 @@ TEST_F(RegistryTest, WhoseJobIsToBeEndedMustBeSaid) {
     asked.tenant = tenant;
     admit({asked});
   }
-  EXPECT_NE(registry.end({"train"}, "x", now).find("say whose (--tenant): a, b"), std::string::npos);
+  EXPECT_NE(registry.end({"train"}, "x", now).find("choose one with --tenant: a, b"), std::string::npos);
   EXPECT_EQ(registry.end({"train", "b"}, "x", now), "");
   for (const JobStatus& job : registry.jobs()) EXPECT_EQ(job.running, job.tenant == "a");
 }
@@ -898,7 +898,7 @@ TEST(RegistryPlacement, ACircleOfSwitchesIsTheProtocolsToRefuse) {
   c.switch_parents = {{"a", "b"}, {"b", "a"}};
   c.protocols.front().check_placement = [](const Placement& placement) {
     EXPECT_EQ((std::vector<std::uint32_t>{1, 0}), placement.parent_of_switch);
-    return std::string("switch 0 has no way to the parameter server");
+    return std::string("switch 0 has no path to the parameter server");
   };
   Registry registry(std::move(c));
   const std::uint64_t first = registry.join(request_at(0, 2, "a"), Time{1s});
@@ -908,7 +908,7 @@ TEST(RegistryPlacement, ACircleOfSwitchesIsTheProtocolsToRefuse) {
     const auto outcome = registry.join_outcome(ticket);
     ASSERT_TRUE(outcome);
     EXPECT_EQ(Refusal::bad_parameters, outcome->refusal);
-    EXPECT_EQ("job 'train': switch 0 has no way to the parameter server", outcome->reason);
+    EXPECT_EQ("job 'train': switch 0 has no path to the parameter server", outcome->reason);
   }
   EXPECT_TRUE(registry.take_starts().empty());
   EXPECT_EQ(all_slots, registry.slots_free());
@@ -1052,7 +1052,7 @@ TEST_F(RecoveryTest, WhatNobodyKeepsIsRefusedToAll) {
   early.progress = {3, 3, {}};
   for (const JoinOutcome& outcome : join_all({ahead, early})) {
     EXPECT_EQ(outcome.refusal, Refusal::results_forgotten);
-    EXPECT_NE(outcome.reason.find("rank 1 is to go on with operation 3"), std::string::npos) << outcome.reason;
+    EXPECT_NE(outcome.reason.find("rank 1 must continue with operation 3"), std::string::npos) << outcome.reason;
   }
   EXPECT_EQ(registry.slots_free(), all_slots);
 }
@@ -1283,7 +1283,7 @@ TEST_F(KeyTest, WhereNoKeyCanTravelWhoeverNeedsOneIsRefused) {
   RegistryConfig other = secret();
   other.protocols.front().sealed = false;
   begin(other);
-  expect_refused(needy, Refusal::bad_parameters, {"rank 0", "switchml's packets have none"});
+  expect_refused(needy, Refusal::bad_parameters, {"rank 0", "switchml does not support them"});
   EXPECT_EQ(PacketSecurity::none, join_all(three())[0].admission->security);
 }
 

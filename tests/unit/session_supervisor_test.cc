@@ -141,9 +141,9 @@ TEST(Admissions, MustAgreeOverAllAggregators) {
   Admission other = first;
   EXPECT_EQ(disagreement(first, other), "");
   other.packet_elements = 320;
-  EXPECT_EQ(disagreement(first, other), "how long its packets are");
+  EXPECT_EQ(disagreement(first, other), "the packet length");
   other.resumption.first = 7;
-  EXPECT_EQ(disagreement(first, other), "where it goes on");
+  EXPECT_EQ(disagreement(first, other), "the operation to continue with");
 }
 
 }  // namespace

@@ -306,7 +306,7 @@ TEST(TcpRing, WhoNeverComesIsNamed) {
   expect_error(attempt([&] {
                  const TcpRing ring(TcpSocket::bound_to("127.0.0.1:0"), {"test", 0, 2, seats.addresses[1]}, in(50ms));
                }),
-               ErrorCode::deadline, "rank 1 has not come in time");
+               ErrorCode::deadline, "rank 1 did not connect in time");
   expect_error(attempt([&] {
                  const TcpRing ring(TcpSocket::bound_to("127.0.0.1:0"), {"test", 2, 2, seats.addresses[1]}, in(ample));
                }),

@@ -444,7 +444,7 @@ void expect_error(const std::string& text, ErrorCode code, const std::string& wo
 TEST_F(PacketPorts, SayWhatIsWrong) {
   expect_error("eth:nowhere", ErrorCode::bad_argument, "port eth:nowhere: no such interface here");
   expect_error("a-name-that-is-too-long", ErrorCode::bad_argument, "15 characters");
-  expect_error("lo", ErrorCode::bad_argument, "not an Ethernet one");
+  expect_error("lo", ErrorCode::bad_argument, "not Ethernet");
   ASSERT_TRUE(shell("ip link set left down"));
   expect_error("left", ErrorCode::refused, "the interface is down: ip link set left up");
   const std::vector<std::string> twice = {"right", "eth:right"};
@@ -470,7 +470,7 @@ TEST_F(PacketPorts, AnInterfaceThatIsMadeAgainIsOpenedAgain) {
   ASSERT_TRUE(shell("ip link del left"));
   std::vector<std::string> said = set_->look_after();
   ASSERT_EQ(said.size(), 2U);
-  EXPECT_NE(said[0].find("port eth:left: the interface has gone"), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("port eth:left: the interface was removed"), std::string::npos) << said[0];
   EXPECT_TRUE(set_->look_after().empty()) << "it is said once";
   ASSERT_TRUE(shell("ip link add left type veth peer name right"));
   EXPECT_TRUE(set_->look_after().empty()) << "they are not up";
@@ -479,7 +479,7 @@ TEST_F(PacketPorts, AnInterfaceThatIsMadeAgainIsOpenedAgain) {
   }
   said = set_->look_after();
   ASSERT_EQ(said.size(), 2U);
-  EXPECT_NE(said[1].find("port eth:right: the interface was made again"), std::string::npos) << said[1];
+  EXPECT_NE(said[1].find("port eth:right: the interface exists again"), std::string::npos) << said[1];
   wait_until_connected();
   expect_passes(plain(100, 2));
   expect_passes(plain(100, 3), {}, 1);

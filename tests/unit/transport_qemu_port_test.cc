@@ -479,13 +479,13 @@ TEST_P(UnixPorts, TakesOverThePathOfAProcessThatIsGoneAndNoOther) {
 
 TEST(PortText, SaysWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "is no port"},
-      {"eth:", "is no port"},
-      {"qemu:", "is no port"},
-      {"qemu:/tmp/a", "is no port"},
-      {"tap:x", "'tap:x' is no port"},
+      {"", "is not a port"},
+      {"eth:", "is not a port"},
+      {"qemu:", "is not a port"},
+      {"qemu:/tmp/a", "is not a port"},
+      {"tap:x", "'tap:x' is not a port"},
       {"qemu:wire0,vm0", "'wire0' of a QEMU port is neither"},
-      {"qemu:/tmp/wire0,127.0.0.1:1", "one is a path and one is not"},
+      {"qemu:/tmp/wire0,127.0.0.1:1", "must both be paths"},
       {"qemu:127.0.0.1:0,127.0.0.1:0", "cannot send to 127.0.0.1:0"},
       {"qemu:127.0.0.1:0,[::1]:1", "cannot send to [::1]:1"},
       {"qemu:127.0.0.1:x,127.0.0.1:1", "'127.0.0.1:x' is not HOST:PORT"},

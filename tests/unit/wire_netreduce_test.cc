@@ -186,36 +186,36 @@ TEST(NetreduceLayout, SaysWhatIsWrongWithIt) {
     }
   };
   EXPECT_NO_THROW(static_cast<void>(parse_layout("magic=aa@0" + rest)));
-  refused("", "no magic");
+  refused("", "magic is missing");
   refused("other", "'other' is not KEY=VALUE");
-  refused("magic=aa@0" + rest + ",colour=1:2", "no such key: 'colour'");
+  refused("magic=aa@0" + rest + ",colour=1:2", "unknown key 'colour'");
   refused("magic=aa@0,," + rest, "'' is not KEY=VALUE");
   for (const char* magic : {"magic=aa", "magic=@0", "magic=a@0", "magic=xy@0", "magic=a @0", "magic=-1@0",
                             "magic=0102030405060708090a0b0c0d0e0f1011@0"}) {
-    refused(magic + rest, "magic is HEXBYTES@OFFSET");
+    refused(magic + rest, "magic must be HEXBYTES@OFFSET");
   }
-  refused("magic=aa@" + rest, "'' is no number up to 128");
-  refused("magic=aa@129" + rest, "'129' is no number up to 128");
-  refused("magic=aa@-1" + rest, "'-1' is no number");
+  refused("magic=aa@" + rest, "'' is not a number up to 128");
+  refused("magic=aa@129" + rest, "'129' is not a number up to 128");
+  refused("magic=aa@-1" + rest, "'-1' is not a number");
   refused("magic=aa@16" + rest, "the magic lies outside the header");
-  refused("magic=aa@0,rank=6:2,message=8:4,header=16", "ring, rank and message are needed");
-  refused("magic=aa@0,ring=4:2,message=8:4,header=16", "ring, rank and message are needed");
-  refused("magic=aa@0,ring=4:2,rank=6:2,header=16", "ring, rank and message are needed");
-  refused("magic=aa@0" + rest + ",packets=12", "a field is OFFSET:BYTES, not '12'");
+  refused("magic=aa@0,rank=6:2,message=8:4,header=16", "ring, rank and message are required");
+  refused("magic=aa@0,ring=4:2,message=8:4,header=16", "ring, rank and message are required");
+  refused("magic=aa@0,ring=4:2,rank=6:2,header=16", "ring, rank and message are required");
+  refused("magic=aa@0" + rest + ",packets=12", "a field must be OFFSET:BYTES, not '12'");
   refused("magic=aa@0" + rest + ",packets=12:0", "a field has 1 to 8 bytes");
-  refused("magic=aa@0" + rest + ",packets=12:9", "'9' is no number up to 8");
-  refused("magic=aa@0" + rest + ",packets=12:4x", "'4x' is no number");
-  refused("magic=aa@0" + rest + ",packets=12: 4", "' 4' is no number");
+  refused("magic=aa@0" + rest + ",packets=12:9", "'9' is not a number up to 8");
+  refused("magic=aa@0" + rest + ",packets=12:4x", "'4x' is not a number");
+  refused("magic=aa@0" + rest + ",packets=12: 4", "' 4' is not a number");
   for (const char* key : {"ring", "rank", "message", "packets", "signature", "dtype", "flags"}) {
     refused("magic=aa@0" + rest + "," + key + "=13:4", "a field lies outside the header");
     refused("seals=yes,magic=aa@8,ring=9:1,rank=10:1,message=11:1,header=16," + std::string(key) + "=7:1", "or in the seal");
   }
   refused("seals=yes,magic=aa@7,ring=9:1,rank=10:1,message=11:1,header=16", "or in the seal");
   refused("magic=aa@0,ring=4:2,rank=6:2,message=8:4", "a field lies outside the header");
-  refused("magic=aa@0,ring=4:2,rank=6:2,message=8:4,header=18", "the header is no multiple of 4 bytes");
-  refused("magic=aa@0,ring=4:2,rank=6:2,message=8:4,header=132", "'132' is no number up to 128");
-  refused("magic=aa@0" + rest + ",endian=middle", "endian is big or little");
-  refused("magic=aa@0" + rest + ",seals=maybe", "seals is yes or no");
+  refused("magic=aa@0,ring=4:2,rank=6:2,message=8:4,header=18", "the header is not a multiple of 4 bytes");
+  refused("magic=aa@0,ring=4:2,rank=6:2,message=8:4,header=132", "'132' is not a number up to 128");
+  refused("magic=aa@0" + rest + ",endian=middle", "endian must be big or little");
+  refused("magic=aa@0" + rest + ",seals=maybe", "seals must be yes or no");
 }
 
 // ---- message IDs

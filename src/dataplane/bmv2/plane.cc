@@ -353,7 +353,7 @@ service::ChipPlane::JobState Plane::make_job(const switchml::SwitchJobConfig& co
     throw Error(ErrorCode::internal, "a chip cannot serve a job that was admitted");
   }
   if (config.tree && config.tree->parent) {
-    throw Error(ErrorCode::refused, "the bmv2 data plane is the root of a tree, and not below another switch");
+    throw Error(ErrorCode::refused, "the bmv2 data plane must be the root of a tree: it cannot be below another switch");
   }
   return std::make_unique<SwitchJob>(switch_, lane_, config, route_);
 }

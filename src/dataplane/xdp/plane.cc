@@ -177,8 +177,8 @@ XdpWay Plane::way_of(const Endpoint& neighbour, std::uint32_t elements) const {
   try {
     const transport::NextHop hop = route_(neighbour);
     if (!program_->interfaces().contains(hop.interface)) {
-      throw Error(ErrorCode::refused, "it is behind " + transport::interface_name(hop.interface) +
-                                          ", which is not among the interfaces (--interface)");
+      throw Error(ErrorCode::refused,
+                  "it is reached through " + transport::interface_name(hop.interface) + ", which --interface does not name");
     }
     Endpoint from = lane_.local;
     if (transport::is_unspecified(from)) std::copy(hop.source.begin(), hop.source.end(), from.address.begin() + 12);
@@ -200,11 +200,11 @@ std::map<std::uint32_t, XdpWay> Plane::ways_of_results(const switchml::SwitchJob
       continue;
     }
     if (!config.group || !config.members[member].listens) {
-      throw Error(ErrorCode::refused,
-                  std::to_string(behind_the_same) + " members of the job are behind " +
-                      transport::interface_name(own.interface) +
-                      ", where the XDP data plane sends each result once: give the switch a group that they join "
-                      "(--multicast; not in trees), or an interface for each");
+      throw Error(ErrorCode::refused, std::to_string(behind_the_same) +
+                                          " ranks or switches of the job are reached through " +
+                                          transport::interface_name(own.interface) +
+                                          ", and the XDP data plane sends each result once per interface: start the switch "
+                                          "with --multicast (not in trees), or connect each through its own interface");
     }
     transport::NextHop hop;
     hop.interface = own.interface;

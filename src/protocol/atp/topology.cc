@@ -29,7 +29,7 @@ std::string check(const TopologyConfig& config) {
     return std::to_string(ranks) + " ranks are not between 1 and " + std::to_string(max_workers);
   }
   for (std::uint32_t i = 0; i < switches; ++i) {
-    if (!steps_to_server(config, i)) return "switch " + std::to_string(i) + " has no way to the parameter server";
+    if (!steps_to_server(config, i)) return "switch " + std::to_string(i) + " has no path to the parameter server";
   }
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const std::uint32_t at = config.switch_of_rank[rank];

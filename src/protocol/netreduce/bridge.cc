@@ -40,10 +40,10 @@ Bridge::Bridge(const BridgeConfig& config)
       table_(std::bit_ceil(std::max(config.addresses, ways))) {
   for (auto port = config.ports.begin(); port != config.ports.end(); ++port) {
     if (std::find(config.ports.begin(), port, *port) != port) {
-      throw Error(ErrorCode::bad_argument, "a bridge has each port once");
+      throw Error(ErrorCode::bad_argument, "a bridge was given the same port twice");
     }
   }
-  if (config.one_arm && count_ != 1) throw Error(ErrorCode::bad_argument, "one arm is one port");
+  if (config.one_arm && count_ != 1) throw Error(ErrorCode::bad_argument, "a bridge with one arm requires exactly one port");
   ports_.reserve(2 * count_);
   for (int copy = 0; copy < 2; ++copy) ports_.insert(ports_.end(), config.ports.begin(), config.ports.end());
 }

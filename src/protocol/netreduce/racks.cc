@@ -54,14 +54,14 @@ std::string check(const Tree& tree) {
     std::uint32_t above = a_switch;
     for (std::size_t steps = 0; above != at_root; ++steps) {
       if (!exists(above) || steps >= most_levels) {
-        return "switch " + std::to_string(a_switch) + " has no way of at most " + std::to_string(most_levels) +
-               " switches to the one where the ranks join";
+        return "switch " + std::to_string(a_switch) + " has no path of at most " + std::to_string(most_levels) +
+               " switches to the switch where the ranks join";
       }
       above = parent_of(tree, above);
     }
   }
   if (!std::all_of(tree.switch_of_rank.begin(), tree.switch_of_rank.end(), exists))
-    return "a rank is at a switch that is none";
+    return "a rank is at a switch that does not exist";
   return "";
 }
 

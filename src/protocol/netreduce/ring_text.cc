@@ -17,7 +17,7 @@ namespace {
 
 std::uint32_t number(const std::string& text, std::string_view key, std::string_view value) {
   const auto parsed = parse_number<std::uint32_t>(value);
-  if (!parsed) refuse(text, "'" + std::string(value) + "' is no number for " + std::string(key));
+  if (!parsed) refuse(text, "'" + std::string(value) + "' is not a number for " + std::string(key));
   return *parsed;
 }
 
@@ -35,7 +35,7 @@ DType dtype(const std::string& text, std::string_view value) {
   for (const DType each : {DType::float32, DType::int32, DType::float16, DType::bfloat16}) {
     if (value == to_string(each)) return each;
   }
-  refuse(text, "dtype is float32, int32, float16 or bfloat16, not '" + std::string(value) + "'");
+  refuse(text, "dtype must be float32, int32, float16 or bfloat16, not '" + std::string(value) + "'");
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ RingConfig parse_ring(const std::string& text) {
       std::string layout(value);
       if (layout != wire::netreduce::netsum_layout.name && layout != wire::netreduce::nrtv_layout.name &&
           layout.find('=') == std::string::npos) {
-        refuse(text, "there is no layout '" + layout + "', but netsum, nrtv, and fields (magic=HEXBYTES@OFFSET;ring=...)");
+        refuse(text, "unknown layout '" + layout + "': use netsum, nrtv or fields (magic=HEXBYTES@OFFSET;ring=...)");
       }
       std::replace(layout.begin(), layout.end(), ';', ',');
       try {
@@ -77,16 +77,17 @@ RingConfig parse_ring(const std::string& text) {
         refuse(text, error.what());
       }
     } else if (key == "order") {
-      if (value != "ring" && value != "arrival") refuse(text, "order is ring or arrival, not '" + std::string(value) + "'");
+      if (value != "ring" && value != "arrival")
+        refuse(text, "order must be ring or arrival, not '" + std::string(value) + "'");
       ring.order = value == "ring" ? Order::ring : Order::arrival;
     } else if (key == "racks") {
       ring.racks = racks(text, key, value);
     } else {
-      refuse(text, "no such key: '" + std::string(key) +
-                       "'; there are id, ranks, racks, packets, window, mtu, dtype, layout and order");
+      refuse(text,
+             "unknown key '" + std::string(key) + "': use id, ranks, racks, packets, window, mtu, dtype, layout or order");
     }
   }
-  if (!seen.contains("ranks")) refuse(text, "it says nothing of how many ranks there are (ranks=N)");
+  if (!seen.contains("ranks")) refuse(text, "the number of ranks is missing (ranks=N)");
   if (const std::string error = check(ring); !error.empty()) refuse(text, error);
   return ring;
 }

@@ -245,13 +245,13 @@ std::string to_string(const WorkerFailure& failure) {
   const std::string place = "packet " + std::to_string(failure.packet) + " of message " + std::to_string(failure.message);
   switch (failure.kind) {
     case WorkerFailure::Kind::unsealed:
-      return place + " came without having been summed";
+      return place + " arrived unsummed";
     case WorkerFailure::Kind::wrong_seal:
-      return place + " came with the sum of something else";
+      return place + " arrived with the sum of another packet";
     case WorkerFailure::Kind::unexpected:
       break;
   }
-  return "what came as message " + std::to_string(failure.message) + " is none of this ring's";
+  return "message " + std::to_string(failure.message) + " does not belong to this ring";
 }
 
 std::size_t Worker::message_bytes(const WorkerConfig& config) {

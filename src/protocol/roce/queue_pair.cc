@@ -525,7 +525,7 @@ const char* to_string(QueuePairError error) {
     case QueuePairError::remote_access:
       return "the peer refused the address, the key or the length";
     case QueuePairError::remote_invalid:
-      return "the peer does not take such requests";
+      return "the peer does not support such requests";
     case QueuePairError::remote_operation:
       return "the peer failed";
   }

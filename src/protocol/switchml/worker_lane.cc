@@ -13,7 +13,7 @@ class Lane final : public protocol::ChunkLane<Worker> {
     const auto& failure = worker().failure();
     if (!failure || failure->kind != WorkerFailure::Kind::rounds_used_up) return ChunkLane::failure();
     return protocol::LaneFailure{protocol::LaneFailure::Kind::used_up, failure->operation, 0, 0,
-                                 "the switch can number no more rounds of a slot: the job must join again, for a new epoch"};
+                                 "the round numbers of a slot are used up: the job must join again for a new epoch"};
   }
 
  private:

@@ -37,8 +37,8 @@ class Agreement:
                 verdict = judge([json.loads(self.store.get(f"{name}/{r}")) for r in range(self.size)])
             else:
                 missing = [str(r) for r in range(self.size) if self.store.add(f"{name}/came/{r}", 0) == 0]
-                verdict = {"error": f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(missing)} of {self.size} did not come "
-                                    f"to set up the group within {self.timeout.total_seconds():g} s"}
+                verdict = {"error": f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(missing)} of {self.size} did not take part "
+                                    f"in the setup of the group within {self.timeout.total_seconds():g} s"}
             self.store.set(f"{name}/verdict", json.dumps(verdict))
             self.store.add(f"{name}/decided", 1)
             if "error" in verdict:  # this process may end now, and the store with it: the others read first
