@@ -168,7 +168,7 @@ struct Aggregator::Impl {
 
 Aggregator::Aggregator(const AggregatorOptions& options) {
   check_profile(options);
-  impl_ = std::make_unique<Impl>(options, daemon::node_options(options, "aggregator", options.state));
+  impl_ = std::make_unique<Impl>(options, daemon::node_options(options, options.slots, "aggregator", options.state));
 }
 
 Aggregator::Aggregator(Aggregator&&) noexcept = default;

@@ -697,7 +697,8 @@ struct BumpDaemon::Impl {
       control.registry.switch_parents = options.switch_parents;
       control.registry.slots = options.slots;
       control.registry.heartbeat_timeout = std::chrono::milliseconds(options.heartbeat_timeout_ms);
-      control.switches = switch_teller_options(options, "bump", control.registry);
+      control.switches =
+          switch_teller_options({options.token, options.daemon_token}, options.tls_ca, "bump", control.registry);
       control.switches.in_wire = true;
       server = std::make_unique<control::Server>(std::move(control), std::move(hooks));
     }

@@ -8,7 +8,11 @@
 #include <thread>
 
 #include "control/fingerprint.h"
+#include "daemon/packet_security.h"
+#include "daemon/proved_endpoints.h"
 #include "daemon/served_jobs.h"
+#include "daemon/switches.h"
+#include "netsum/error.h"
 #include "runtime/aggregator_lane.h"
 #include "telemetry/metrics_server.h"
 
@@ -20,6 +24,35 @@ namespace {
 constexpr std::chrono::milliseconds farewell{300};
 
 }  // namespace
+
+NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const std::string& own,
+                         const std::string& state) {
+  check_threads(daemon.threads);
+  NodeOptions node;
+  node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
+                  daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
+  node.threads = {daemon.pin_threads, daemon.busy_poll};
+  node.cookies = cookies_of(daemon.listen, state);
+  node.metrics = daemon.metrics;
+  control::ServerOptions& server = node.server;
+  server.listen = daemon.listen;
+  server.token = daemon.token;
+  server.tenants = daemon.tenants;
+  server.daemon_token = daemon.daemon_token;
+  server.tls_cert = daemon.tls_cert;
+  server.tls_key = daemon.tls_key;
+  server.flight_records = daemon.flight_records;
+  server.registry.memory_bytes = daemon.memory_bytes;
+  server.registry.switch_parents = daemon.switch_parents;
+  server.registry.lanes = daemon.threads;
+  server.registry.slots = slots;
+  server.registry.heartbeat_timeout = std::chrono::milliseconds(daemon.heartbeat_timeout_ms);
+  server.switches = switch_teller_options({daemon.token, daemon.daemon_token}, daemon.tls_ca, own, server.registry);
+  choose_keys({daemon.packet_security, daemon.require_keys, !daemon.tls_cert.empty(), !daemon.tls_ca.empty()},
+              server.registry);
+  warn_of_no_keys(server.registry, daemon.listen, daemon.log);
+  return node;
+}
 
 struct Node::Impl {
   NodeOptions options;

@@ -1,6 +1,7 @@
 // The life of a daemon whose lanes sum: `netsum switch` and `netsum ps`. They differ in their options and their services.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,10 +11,7 @@
 #include "base/endpoint_cookies.h"
 #include "control/server.h"
 #include "daemon/data_sockets.h"
-#include "daemon/packet_security.h"
-#include "daemon/proved_endpoints.h"
-#include "daemon/switches.h"
-#include "netsum/error.h"
+#include "netsum/daemon_options.h"
 #include "runtime/thread.h"
 #include "service/lane.h"
 #include "service/service.h"
@@ -25,38 +23,13 @@ struct NodeOptions {
   runtime::ThreadOptions threads;
   EndpointCookies cookies;        // by which lanes know the endpoints that receive their packets
   control::ServerOptions server;  // Node fills in what the lanes and services say
-  std::string metrics;            // as AggregatorOptions'
+  std::string metrics;            // as DaemonOptions'
 };
 
-// `DaemonOptions`: AggregatorOptions, ParameterServerOptions. `own`: this process in words, for errors. `state`: of an
-// aggregator. Where ranks join, those of a job that goes on probe anew.
-template <class DaemonOptions>
-[[nodiscard]] NodeOptions node_options(const DaemonOptions& daemon, const std::string& own, const std::string& state = {}) {
-  check_threads(daemon.threads);
-  NodeOptions node;
-  node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
-                  daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
-  node.threads = {daemon.pin_threads, daemon.busy_poll};
-  node.cookies = cookies_of(daemon.listen, state);
-  node.metrics = daemon.metrics;
-  control::ServerOptions& server = node.server;
-  server.listen = daemon.listen;
-  server.token = daemon.token;
-  server.tenants = daemon.tenants;
-  server.daemon_token = daemon.daemon_token;
-  server.tls_cert = daemon.tls_cert;
-  server.tls_key = daemon.tls_key;
-  server.flight_records = daemon.flight_records;
-  server.registry.memory_bytes = daemon.memory_bytes;
-  server.registry.switch_parents = daemon.switch_parents;
-  server.registry.lanes = daemon.threads;
-  server.registry.slots = daemon.slots;
-  server.registry.heartbeat_timeout = std::chrono::milliseconds(daemon.heartbeat_timeout_ms);
-  server.switches = switch_teller_options(daemon, own, server.registry);
-  choose_keys(daemon, server.registry);
-  warn_of_no_keys(server.registry, daemon.listen, daemon.log);
-  return node;
-}
+// `slots`: of all threads. `own`: this process in words, for errors. `state`: of an aggregator. Where ranks join, those of a
+// job that goes on probe anew. Throws Error: bad_argument.
+[[nodiscard]] NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const std::string& own,
+                                       const std::string& state = {});
 
 class Node {
  public:

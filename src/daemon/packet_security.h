@@ -19,14 +19,6 @@ struct PacketSecurityOptions {
 // Throws Error: bad_argument, if there can be no keys.
 void choose_keys(const PacketSecurityOptions& options, session::RegistryConfig& registry);
 
-// `DaemonOptions`: AggregatorOptions, ParameterServerOptions.
-template <class DaemonOptions>
-void choose_keys(const DaemonOptions& daemon, session::RegistryConfig& registry) {
-  choose_keys(
-      PacketSecurityOptions{daemon.packet_security, daemon.require_keys, !daemon.tls_cert.empty(), !daemon.tls_ca.empty()},
-      registry);
-}
-
 // Once, if hosts in between can change the sums of jobs. No host is between processes that use the loopback device.
 void warn_of_no_keys(const session::RegistryConfig& registry, const std::string& listen,
                      const std::function<void(const std::string&)>& log);

@@ -61,7 +61,7 @@ struct ParameterServer::Impl {
 };
 
 ParameterServer::ParameterServer(const ParameterServerOptions& options)
-    : impl_(std::make_unique<Impl>(options, daemon::node_options(options, "parameter server"))) {}
+    : impl_(std::make_unique<Impl>(options, daemon::node_options(options, options.slots, "parameter server"))) {}
 
 ParameterServer::ParameterServer(ParameterServer&&) noexcept = default;
 

@@ -1,11 +1,27 @@
 #include "daemon/switches.h"
 
+#include <set>
+
 #include "daemon/data_sockets.h"
 #include "daemon/proved_endpoints.h"
 #include "transport/addresses.h"
 #include "transport/path.h"
 
 namespace netsum::daemon {
+
+control::SwitchTellerOptions switch_teller_options(const control::Credentials& credentials, const std::string& tls_ca,
+                                                   const std::string& own, const session::RegistryConfig& registry) {
+  control::SwitchTellerOptions options;
+  options.token = credentials.token;
+  options.tls_ca = tls_ca;
+  options.daemon_token = credentials.daemon_token;
+  options.own = own;
+  options.lanes = registry.lanes;
+  std::set<std::string> parents;
+  for (const auto& [a_switch, parent] : registry.switch_parents) parents.insert(parent);
+  options.kept.assign(parents.begin(), parents.end());
+  return options;
+}
 
 void complete_lanes(std::vector<Endpoint>& lanes, const std::string& numeric_address) {
   const Endpoint reached = transport::resolve(numeric_address);  // no name look-up

@@ -22,7 +22,8 @@ using namespace testing;
 
 // A parameter server with two threads.
 std::unique_ptr<daemon::Node> serve(const std::string& listen = "127.0.0.1:0") {
-  daemon::NodeOptions options = daemon::node_options(small_aggregator(listen, 2), "parameter server");
+  const AggregatorOptions small = small_aggregator(listen, 2);
+  daemon::NodeOptions options = daemon::node_options(small, small.slots, "parameter server");
   const EndpointCookies cookies = options.cookies;
   auto node = std::make_unique<daemon::Node>(std::move(options));
   std::vector<std::unique_ptr<service::Service>> services;
