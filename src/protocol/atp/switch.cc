@@ -80,6 +80,8 @@ struct Switch::Job {
   std::vector<std::uint64_t> collided;        // ring: sequence numbers of which a packet did
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
+  [[nodiscard]] std::uint64_t& collision(std::uint64_t sequence) { return collided[sequence % collided.size()]; }
+
   void move(const SwitchJobConfig& moved) {
     config = moved;
     everybody.clear();
@@ -237,108 +239,139 @@ void Switch::on_unknown_job(const RxView& packet, const Common& common, Time now
   wire::atp::write_unknown_job(sink.datagram(packet.source, wire::atp::common_bytes), common);
 }
 
-void Switch::on_gradient(const RxView& packet, Common common, bool congested, Time now, Sink& sink) {
+// Fig. 7 and Fig. 17. A gradient passes three steps: believe; then, unless it only passes through, it finds its slot; and it
+// is added, goes on to the parameter server, or is answered.
+void Switch::on_gradient(const RxView& packet, const Common& common, bool congested, Time now, Sink& sink) {
   Job* const job = find(common.job_epoch);
   if (job == nullptr) return on_unknown_job(packet, common, now, sink);
   SwitchJobCounters& counters = job->counters;
-  const SwitchJobConfig& config = job->config;
   ++counters.packets;
   counters.bytes += packet.bytes.size();
-
   GradientPacket gradient;
-  if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return void(++counters.dropped_shape);
-  const wire::atp::Directions& directions = gradient.directions;
-  const std::optional<std::uint32_t> only = directions.only(config.level);
-  if (directions.level != config.level || !only || directions.fan_in()[config.level] != config.children.size() ||
-      !possible(common, config.packet_elements, config.overflow)) {
-    return void(++counters.dropped_shape);
-  }
-  const std::uint32_t position = *only;
-  const SwitchChild& child = config.children[position];
-  if (packet.source != child.endpoint) return void(++counters.dropped_source);
-  // A packet from a switch has one rank's epoch or all ranks'; the parameter server checks it.
-  if (!child.is_switch && common.rank_epoch != child.rank_epoch) return void(++counters.dropped_rank_epoch);
-
+  const auto position = believe(*job, packet, common, gradient);
+  if (!position) return;
   if (packet.congested || congested) gradient.common.ecn = true;
   if (gradient.common.ecn) ++counters.marked;
-
   if (common.direct) {
     ++counters.direct_passed;
     return pass_on(*job, packet, gradient, sink);
   }
-  SlotState& slot = slots_[common.index % slots_.size()];
-  // A repeat that arrived after its result allocated a slot that nothing frees. A sender of the chunk one window later has
-  // that result.
-  if (slot.used && slot.job_epoch == common.job_epoch && common.sequence >= slot.sequence + config.window) {
-    deallocate(slot);
-    ++counters_.reclaimed;
-  }
+  SlotState& slot = slot_of(*job, common);
   const bool ours = slot.used && slot.job_epoch == common.job_epoch && slot.sequence == common.sequence;  // Fig. 7, 1
   if (ours && slot.signature != common.signature) {
     ++counters.mismatch_passed;
     gradient.common.resend = true;
-    return pass_on(*job, packet, gradient, sink);
-  }
-  std::uint64_t& collided = job->collided[common.sequence % job->collided.size()];
-  if (common.resend) {  // Fig. 17
-    if (!ours) {
-      ++counters.resends_passed;
-      return pass_on(*job, packet, gradient, sink);
-    }
-    slot.ecn |= gradient.common.ecn;
-    const bool first = !slot.resent.contains(position);
-    if (slot.complete && first) {
-      // The sum, or the parameter packet, was lost: every rank resends, and one repeat of the sum serves all of them. The
-      // paper's switch forgets the sum with the first resend, and passes all others on, one by one.
-      const bool by_nobody = slot.resent.empty();
-      slot.resent.insert(position);
-      ++counters.resends_merged;
-      if (by_nobody) send_up(*job, slot, gradient.common, true, sink);
-      return;
-    }
-    // Above the first level bits stand for switches, and only a sum of all ranks below one may set its bit.
-    const bool whole = is_whole(directions);
-    if (whole && !slot.bitmap.contains(position) && !add(*job, slot, gradient, position, now)) {
-      return void(++counters.dropped_shape);
-    }
-    if (whole) ++counters.resends_merged;
-    if (whole && first && config.level > 0) {
-      // The paper's switch sends up what it has. But other switches' sums may be on their way: each of them repaired a loss
-      // of its own, or waits for a rank.
-      slot.resent.insert(position);
-      if (slot.counter == config.children.size()) complete(*job, slot, gradient.common, true, sink);
-      return;
-    }
-    send_up(*job, slot, gradient.common, true, sink);
-    deallocate(slot);
-    ++counters.deallocated;
-    if (config.level > 0) collided = common.sequence;  // what comes yet finds no sum to be added to
-    if (whole) return;
+    pass_on(*job, packet, gradient, sink);
+  } else if (common.resend && ours) {
+    on_resend(*job, slot, packet, gradient, *position, now, sink);
+  } else if (common.resend) {
     ++counters.resends_passed;
-    return pass_on(*job, packet, gradient, sink);
+    pass_on(*job, packet, gradient, sink);
+  } else if (!ours && (slot.used || job->collision(common.sequence) == common.sequence)) {
+    pass_collided(*job, slot, packet, gradient, sink);
+  } else {
+    add_gradient(*job, slot, gradient, *position, now, sink);
   }
-  // Fig. 7, 2: no switch upstream adds it, and the parameter server is told of the collision. Where one packet of a chunk
-  // collided, a slot for the others would never be complete. So they go on too, whatever has become of the slot.
-  if (!ours && (slot.used || collided == common.sequence)) {
-    gradient.common.resend = true;
-    gradient.common.collision = slot.used;
-    ++(slot.used ? counters.collisions : counters.rest_passed);
-    if (config.children.size() > 1) collided = common.sequence;
-    return pass_on(*job, packet, gradient, sink);
+}
+
+// The position of the child that sent it.
+std::optional<std::uint32_t> Switch::believe(Job& job, const RxView& packet, const Common& common,
+                                             GradientPacket& gradient) {
+  SwitchJobCounters& counters = job.counters;
+  const SwitchJobConfig& config = job.config;
+  const auto drop = [](std::uint64_t& counter) {
+    ++counter;
+    return std::nullopt;
+  };
+  if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return drop(counters.dropped_shape);
+  const wire::atp::Directions& directions = gradient.directions;
+  const std::optional<std::uint32_t> only = directions.only(config.level);
+  if (directions.level != config.level || !only || directions.fan_in()[config.level] != config.children.size() ||
+      !possible(common, config.packet_elements, config.overflow)) {
+    return drop(counters.dropped_shape);
   }
+  const SwitchChild& child = config.children[*only];
+  if (packet.source != child.endpoint) return drop(counters.dropped_source);
+  // A packet from a switch has one rank's epoch or all ranks'; the parameter server checks it.
+  if (!child.is_switch && common.rank_epoch != child.rank_epoch) return drop(counters.dropped_rank_epoch);
+  return only;
+}
+
+Switch::SlotState& Switch::slot_of(const Job& job, const Common& common) {
+  SlotState& slot = slots_[common.index % slots_.size()];
+  // A repeat that arrived after its result allocated a slot that nothing frees. A sender of the chunk one window later has
+  // that result.
+  if (slot.used && slot.job_epoch == common.job_epoch && common.sequence >= slot.sequence + job.config.window) {
+    deallocate(slot);
+    ++counters_.reclaimed;
+  }
+  return slot;
+}
+
+// Fig. 17
+void Switch::on_resend(Job& job, SlotState& slot, const RxView& packet, const GradientPacket& gradient,
+                       std::uint32_t position, Time now, Sink& sink) {
+  SwitchJobCounters& counters = job.counters;
+  slot.ecn |= gradient.common.ecn;
+  const bool first = !slot.resent.contains(position);
+  if (slot.complete && first) {
+    // The sum, or the parameter packet, was lost: every rank resends, and one repeat of the sum serves all of them. The
+    // paper's switch forgets the sum with the first resend, and passes all others on, one by one.
+    const bool by_nobody = slot.resent.empty();
+    slot.resent.insert(position);
+    ++counters.resends_merged;
+    if (by_nobody) send_up(job, slot, gradient.common, true, sink);
+    return;
+  }
+  // Above the first level bits stand for switches, and only a sum of all ranks below one may set its bit.
+  const bool whole = is_whole(gradient.directions);
+  if (whole && !slot.bitmap.contains(position) && !add(job, slot, gradient, position, now)) {
+    ++counters.dropped_shape;
+    return;
+  }
+  if (whole) ++counters.resends_merged;
+  if (whole && first && job.config.level > 0) {
+    // The paper's switch sends up what it has. But other switches' sums may be on their way: each of them repaired a loss of
+    // its own, or waits for a rank.
+    slot.resent.insert(position);
+    if (slot.counter == job.config.children.size()) complete(job, slot, gradient.common, true, sink);
+    return;
+  }
+  send_up(job, slot, gradient.common, true, sink);
+  deallocate(slot);
+  ++counters.deallocated;
+  // What comes yet finds no sum to be added to.
+  if (job.config.level > 0) job.collision(gradient.common.sequence) = gradient.common.sequence;
+  if (whole) return;
+  ++counters.resends_passed;
+  pass_on(job, packet, gradient, sink);
+}
+
+// Fig. 7, 2: no switch upstream adds it, and the parameter server is told of the collision. Where one packet of a chunk
+// collided, a slot for the others would never be complete. So they go on too, whatever has become of the slot.
+void Switch::pass_collided(Job& job, const SlotState& slot, const RxView& packet, GradientPacket& gradient, Sink& sink) {
+  gradient.common.resend = true;
+  gradient.common.collision = slot.used;
+  ++(slot.used ? job.counters.collisions : job.counters.rest_passed);
+  if (job.config.children.size() > 1) job.collision(gradient.common.sequence) = gradient.common.sequence;
+  pass_on(job, packet, gradient, sink);
+}
+
+void Switch::add_gradient(Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t position, Time now,
+                          Sink& sink) {
   if (!slot.used) {
-    allocate(*job, slot, gradient, position, now, sink);
+    allocate(job, slot, gradient, position, now, sink);
   } else if (slot.bitmap.contains(position)) {  // Fig. 7, 4 and 7
     slot.ecn |= gradient.common.ecn;
-    return answer_waiting(*job, slot, position, now, sink);
-  } else if (!add(*job, slot, gradient, position, now)) {
-    return void(++counters.dropped_shape);
+    return answer_waiting(job, slot, position, now, sink);
+  } else if (!add(job, slot, gradient, position, now)) {
+    ++job.counters.dropped_shape;
+    return;
   }
   slot.ecn |= gradient.common.ecn;
-  ++counters.added;
-  if (!child.is_switch && !slot.again) tell_losses(*job, position, slot.sequence, sink);
-  if (slot.counter != config.children.size()) return;  // Fig. 7, 6
-  complete(*job, slot, gradient.common, false, sink);
+  ++job.counters.added;
+  if (!job.config.children[position].is_switch && !slot.again) tell_losses(job, position, slot.sequence, sink);
+  if (slot.counter == job.config.children.size()) complete(job, slot, gradient.common, false, sink);  // Fig. 7, 6
 }
 
 void Switch::complete(Job& job, SlotState& slot, const Common& last, bool resend, Sink& sink) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -160,7 +161,17 @@ class Switch {
   struct SlotState;
   struct Job;
 
-  void on_gradient(const RxView& packet, wire::atp::Common common, bool congested, Time now, Sink& sink);
+  void on_gradient(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
+  // Nothing: the packet is dropped, and counted.
+  [[nodiscard]] static std::optional<std::uint32_t> believe(Job& job, const RxView& packet, const wire::atp::Common& common,
+                                                            wire::atp::GradientPacket& gradient);
+  [[nodiscard]] SlotState& slot_of(const Job& job, const wire::atp::Common& common);
+  void on_resend(Job& job, SlotState& slot, const RxView& packet, const wire::atp::GradientPacket& gradient,
+                 std::uint32_t position, Time now, Sink& sink);
+  static void pass_collided(Job& job, const SlotState& slot, const RxView& packet, wire::atp::GradientPacket& gradient,
+                            Sink& sink);
+  void add_gradient(Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t position, Time now,
+                    Sink& sink);
   void on_parameter(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
   // `position`: of the child.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -248,98 +249,147 @@ void Switch::on_unknown_job(const RxView& packet, const wire::switchml::Common& 
   wire::switchml::write_unknown_job(sink.datagram(packet.source, wire::switchml::common_bytes), common);
 }
 
+// A contribution passes four steps: believe, place, and then add, or answer where its rank's is there already.
 void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink) {
   JobCounters& counters = job.counters;
   ++counters.packets;
   counters.bytes += packet.bytes.size();
+  const auto sender = believe(job, packet, common);
+  if (!sender) return;
+  wire::switchml::ChunkPacket chunk;
+  if (!has_shape(job, *sender, packet, common, chunk)) return;
+  SlotState* const slot = place(job, common, chunk.header, sink);
+  if (slot == nullptr) return;
+  if (slot->mismatch || slot->signature != chunk.header.signature) {
+    answer_mismatch(job, *slot, sender->rank, chunk.header.signature, now, sink);
+  } else if (job.has(*slot, sender->rank)) {
+    answer_repeat(job, *slot, *sender, packet, common, chunk.header, now, sink);
+  } else {
+    add_contribution(job, *slot, *sender, packet, common, chunk, now, sink);
+  }
+}
+
+std::optional<Switch::Sender> Switch::believe(Job& job, RxView& packet, const wire::switchml::Common& common) {
+  JobCounters& counters = job.counters;
+  const auto drop = [](std::uint64_t& counter) {
+    ++counter;
+    return std::nullopt;
+  };
   const std::uint16_t rank = common.sender;
-  if (rank >= job.member_of.size() || job.member_of[rank] == Job::no_member) return void(++counters.dropped_rank);
+  if (rank >= job.member_of.size() || job.member_of[rank] == Job::no_member) return drop(counters.dropped_rank);
   const std::size_t member = job.member_of[rank];
   const bool from_switch = job.config.tree && job.config.tree->is_switch[member];
   const bool summed = from_switch && common.rank_epoch == job.folded_epochs;
   const std::uint32_t epoch = !from_switch ? job.member(member).epoch
                               : summed     ? job.folded_epochs
                                            : job.config.tree->rank_epochs[rank];
-  if (common.rank_epoch != epoch) return void(++counters.dropped_rank_epoch);
-  if (packet.source != job.member(member).endpoint) return void(++counters.dropped_source);
-  if (!job.believe_member(member, packet, common)) return void(++counters.dropped_seal);
+  if (common.rank_epoch != epoch) return drop(counters.dropped_rank_epoch);
+  if (packet.source != job.member(member).endpoint) return drop(counters.dropped_source);
+  if (!job.believe_member(member, packet, common)) return drop(counters.dropped_seal);
+  return Sender{rank, member, from_switch, summed};
+}
 
-  wire::switchml::ChunkPacket chunk;
+bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common,
+                       wire::switchml::ChunkPacket& chunk) {
+  JobCounters& counters = job.counters;
+  const auto drop = [](std::uint64_t& counter) {
+    ++counter;
+    return false;
+  };
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
-    return void(++counters.dropped_shape);
-  const wire::switchml::ChunkHeader& header = chunk.header;
-  if (header.slot >= job.config.slots) return void(++counters.dropped_slot);
-  if (chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) return void(++counters.dropped_shape);
+    return drop(counters.dropped_shape);
+  if (chunk.header.slot >= job.config.slots) return drop(counters.dropped_slot);
+  if (chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) return drop(counters.dropped_shape);
   // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
-  if (from_switch && summed == is_float(header.dtype)) return void(++counters.dropped_shape);
-  if (summed && rank != job.config.tree->below[member].front()) return void(++counters.dropped_rank);
+  if (sender.from_switch && sender.summed == is_float(chunk.header.dtype)) return drop(counters.dropped_shape);
+  if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);
+  return true;
+}
 
-  // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
-  // wrong).
+// docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
+// wrong). Of the same identity, signatures may differ.
+Switch::SlotState* Switch::place(Job& job, const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header,
+                                 Sink& sink) {
+  JobCounters& counters = job.counters;
+  const auto drop = [](std::uint64_t& counter) {
+    ++counter;
+    return nullptr;
+  };
   SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
-  const std::size_t number = job.number_of(slot);
   const bool values = common.type == wire::switchml::Type::contribution;
   const auto identity = std::tuple(header.operation, header.chunk, values);
-
   if (slot.used && slot.operation == header.operation && slot.chunk == header.chunk && slot.signature != header.signature) {
-    return answer_mismatch(job, slot, rank, header.signature, now, sink);
+    return &slot;
   }
-  if (slot.used && identity < slot.identity()) return void(++counters.dropped_old);
-  if (!slot.used || identity > slot.identity()) {
-    if (slot.used && !slot.complete) return void(++counters.dropped_early);
-    // A slot gathers floats for one version at a time.
-    const SlotState& other = job.slots[number ^ 1U];
-    if (is_float(header.dtype) && other.gathers()) return void(++counters.dropped_early);
-    if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
-    if (slot.quiet) job.quiet.clear(number);
-    slot = {.operation = header.operation,
-            .chunk = header.chunk,
-            .values = values,
-            .used = true,
-            .exponents = header.exponents,
-            .ahead_operation = header.ahead_operation,
-            .ahead_chunk = header.ahead_chunk,
-            .signature = header.signature,
-            .dtype = header.dtype,
-            .op = header.op,
-            .first_rank = rank,
-            .place = job.overtaken.open(static_cast<std::uint32_t>(number))};
-    job.seen.clear(number);
-    job.told.clear(number);
-    if (!job.is_root()) job.asked.clear(number);
-  }
-  if (slot.mismatch) return answer_mismatch(job, slot, rank, header.signature, now, sink);
+  if (slot.used && identity < slot.identity()) return drop(counters.dropped_old);
+  if (slot.used && identity == slot.identity()) return &slot;
+  if (slot.used && !slot.complete) return drop(counters.dropped_early);
+  // A slot gathers floats for one version at a time.
+  const std::size_t number = job.number_of(slot);
+  const SlotState& other = job.slots[number ^ 1U];
+  if (is_float(header.dtype) && other.gathers()) return drop(counters.dropped_early);
+  if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
+  if (slot.quiet) job.quiet.clear(number);
+  slot = {.operation = header.operation,
+          .chunk = header.chunk,
+          .values = values,
+          .used = true,
+          .exponents = header.exponents,
+          .ahead_operation = header.ahead_operation,
+          .ahead_chunk = header.ahead_chunk,
+          .signature = header.signature,
+          .dtype = header.dtype,
+          .op = header.op,
+          .first_rank = common.sender,
+          .place = job.overtaken.open(static_cast<std::uint32_t>(number))};
+  job.seen.clear(number);
+  job.told.clear(number);
+  if (!job.is_root()) job.asked.clear(number);
+  return &slot;
+}
 
-  if (job.has(slot, rank)) {  // Alg. 3, l. 18-23
-    if (slot.complete) {
-      answer_result(job, slot, member, header, now, sink);
-    } else if (!job.is_root() && (slot.sent || slot.ordered())) {
-      if (!slot.fits(header)) return void(++counters.dropped_shape);
-      pass_up_repeat(job, slot, packet, common, now, sink);
-    } else {
-      answer_waiting(job, slot, member, now, sink);
-    }
+// Alg. 3, l. 18-23
+void Switch::answer_repeat(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
+                           const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header, Time now,
+                           Sink& sink) {
+  if (slot.complete) {
+    answer_result(job, slot, sender.member, header, now, sink);
+  } else if (job.is_root() || !(slot.sent || slot.ordered())) {
+    answer_waiting(job, slot, sender.member, now, sink);
+  } else if (slot.fits(header)) {
+    pass_up_repeat(job, slot, packet, common, now, sink);
+  } else {
+    ++job.counters.dropped_shape;
+  }
+}
+
+void Switch::add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
+                              const wire::switchml::Common& common, const wire::switchml::ChunkPacket& chunk, Time now,
+                              Sink& sink) {
+  JobCounters& counters = job.counters;
+  if (!accumulate(job, slot, chunk)) {
+    ++counters.dropped_shape;
     return;
   }
-  if (!accumulate(job, slot, chunk)) return void(++counters.dropped_shape);
-  job.seen.insert(number, job.bit_of(slot, rank));
+  const std::size_t number = job.number_of(slot);
+  job.seen.insert(number, job.bit_of(slot, sender.rank));
   slot.checked |= common.checked;
   // What a child switch passes on unsummed says nothing of its other ranks.
-  if (header.acknowledge_only && (!from_switch || summed)) {
+  if (chunk.header.acknowledge_only && (!sender.from_switch || sender.summed)) {
     slot.quiet = true;
-    job.quiet.insert(number, member);
+    job.quiet.insert(number, sender.member);
   }
   NETSUM_CHECK(!slot.complete && !slot.sent);
   ++counters.contributions;
-  job.audience.heard(member);
+  job.audience.heard(sender.member);
   ++slot.arrived;
   if (slot.ordered() && !job.is_root()) {
     pass_up(job, packet, sink);
     ++counters.passed_up;
   } else if (slot.arrived == job.expected(slot)) {
-    complete(job, slot, header, sink);
+    complete(job, slot, chunk.header, sink);
   }
-  if (!from_switch || !slot.ordered()) tell_losses(job, slot, member, now, sink);
+  if (!sender.from_switch || !slot.ordered()) tell_losses(job, slot, sender.member, now, sink);
 }
 
 // One packet for one, however soon: the last answer may be lost, and its rank finds that out by other results.

@@ -192,7 +192,24 @@ class Switch {
   struct SlotState;
 
   void on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  // From whom a contribution is: for itself, or (`summed`) for all ranks below it.
+  struct Sender {
+    std::uint16_t rank;
+    std::size_t member;
+    bool from_switch, summed;
+  };
   void on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  // Nothing, false and null: the packet is dropped, and counted. believe() takes the seal off.
+  [[nodiscard]] static std::optional<Sender> believe(Job& job, RxView& packet, const wire::switchml::Common& common);
+  [[nodiscard]] static bool has_shape(Job& job, const Sender& sender, const RxView& packet,
+                                      const wire::switchml::Common& common, wire::switchml::ChunkPacket& chunk);
+  [[nodiscard]] SlotState* place(Job& job, const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header,
+                                 Sink& sink);
+  void answer_repeat(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
+                     const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header, Time now, Sink& sink);
+  void add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
+                        const wire::switchml::Common& common, const wire::switchml::ChunkPacket& chunk, Time now,
+                        Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, const SlotState& slot);
   void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink);

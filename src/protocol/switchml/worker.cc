@@ -97,7 +97,6 @@ struct Worker::Impl {
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
-  stream::Operation view;  // seen()
 
   [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % operations.size()]; }
   [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number % operations.size()]; }
@@ -112,15 +111,11 @@ struct Worker::Impl {
 
   [[nodiscard]] static std::uint32_t part(const Place& place) { return place.active->stripes.part(place.chunk); }
   // The operation, or the part of it that a chunk belongs to, as the codec sees it.
-  [[nodiscard]] const stream::Operation& given(const Place& place) {
-    return seen(place.active->operation, part(place), false);
-  }
-  [[nodiscard]] const stream::Operation& taken(const Place& place) {
-    return seen(place.active->operation, part(place), true);
-  }
-  [[nodiscard]] const stream::Operation& seen(const stream::Operation& operation, std::uint32_t of_part, bool as_taken) {
-    if (stream::whole(operation)) return operation;
-    return view = stream::part_of(operation, config.rank, of_part, as_taken);
+  [[nodiscard]] stream::Operation given(const Place& place) const { return seen(place, false); }
+  [[nodiscard]] stream::Operation taken(const Place& place) const { return seen(place, true); }
+  [[nodiscard]] stream::Operation seen(const Place& place, bool as_taken) const {
+    const stream::Operation& operation = place.active->operation;
+    return stream::whole(operation) ? operation : stream::part_of(operation, config.rank, part(place), as_taken);
   }
 
   [[nodiscard]] static std::uint32_t elements(const Place& place) { return place.active->stripes.elements(place.chunk); }
