@@ -178,10 +178,9 @@ class BenchCommand final : public Command {
     s.add_flag("require-keys", options_.require_keys, "Refuse to join a job without packet keys").group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
     footer(
-        "Every result of every iteration on every rank is compared with the exact one, which the benchmark computes "
-        "itself:\n"
-        "`wrong` counts elements outside the bound of docs/numerics.md, and any makes the exit code 1. TAT is the tensor\n"
-        "aggregation time, that of the slowest rank; ATE/s the elements per second at the median TAT.\n"
+        "Every result of every iteration on every rank is compared with the exact one, which the benchmark computes\n"
+        "itself: `wrong` counts elements outside the bound of docs/numerics.md, and any makes the exit code 1. TAT is the\n"
+        "tensor aggregation time, that of the slowest rank; ATE/s the elements per second at the median TAT.\n"
         "Examples:\n"
         "  netsum bench all-reduce --workers 4 --elements 25000000 --iterations 10 --json\n"
         "  netsum bench all-reduce --workers 4 --loss 0.01 --aggregators 2\n"

@@ -46,8 +46,8 @@ class BumpCommand final : public Command {
     s.add("threads", options_.threads, "N", "Threads: one serves the ports, the others serve rings").between(1, 64);
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     footer(
-        "Forwards packets between its ports. Where RoCEv2 connections of hosts form a ring, it replaces their gradients by\n"
-        "the sums. All other packets pass unchanged. RING is a list of\n"
+        "Forwards packets between its ports. Where RoCEv2 connections of hosts form a ring, it replaces their gradients\n"
+        "by the sums. All other packets pass unchanged. RING is a list of\n"
         "  ranks=N                 hosts of the ring\n"
         "  id=0                    its number in the messages' headers\n"
         "  packets=170 window=2    the most packets of a message, and messages of a host that are in flight\n"
@@ -58,8 +58,8 @@ class BumpCommand final : public Command {
         "  order=ring              when sums leave: after all before them, or on arrival\n"
         "Runs until SIGTERM or SIGINT. The first line on stdout is `listening HOST:PORT`, with the real port, or `ready`\n"
         "without --listen. Ranks with RDMA hardware of their own (bench --verbs) join at --listen, and name their rings.\n"
-        "With --racks they join at one bump (bench --spine), and name the bump in the wire of their own\n"
-        "host (bench --switch).\n"
+        "With --racks they join at one bump (bench --spine), and name the bump in the wire of their own host (bench\n"
+        "--switch).\n"
         "Example:\n"
         "  netsum bump --port eth:enp1s0f0 --port eth:enp1s0f1 --state /var/lib/netsum/rings \\\n"
         "      --hosts 10.0.0.1,10.0.0.2 --ring id=0,ranks=2,packets=170,window=2,mtu=1024,dtype=float32,layout=netsum");

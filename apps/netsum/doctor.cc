@@ -54,10 +54,13 @@ class DoctorCommand final : public Command {
     settings().add("tls-cert", tls_cert_, "FILE", "PEM certificate that this host's daemon will have");
     settings().add_flag("json", json_, "Print one JSON object in place of text");
     footer(
-        "Looks at this host, and with --switch at the path to a daemon: buffers, MTU, offloads, firewalls, certificates, "
-        "huge pages,\nother data paths, and the throughput to expect. It changes nothing: each finding comes with the "
-        "command that does.\nExit code 1: something is wrong.\nExamples:\n  netsum doctor --tls-cert cert.pem               "
-        "        before the first daemon\n  netsum doctor --switch 10.0.0.1:7170 --token-file token before the first job");
+        "Looks at this host, and with --switch at the path to a daemon: buffers, MTU, offloads, firewalls, certificates,\n"
+        "huge pages, other data paths, and the throughput to expect. It changes nothing: each finding comes with the\n"
+        "command that does.\n"
+        "Exit code 1: something is wrong.\n"
+        "Examples:\n"
+        "  netsum doctor --tls-cert cert.pem                       before the first daemon\n"
+        "  netsum doctor --switch 10.0.0.1:7170 --token-file token before the first job");
   }
 
   int run() override {

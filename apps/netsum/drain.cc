@@ -24,12 +24,13 @@ class DrainCommand final : public Command {
         .between(0.0, 1e6);
     settings().add_flag("json", json_, "Print JSON");
     footer(
-        "Use it before a daemon is stopped or its host is maintained. The daemon admits no new job, also no job that "
-        "still\nwaits for ranks, and refuses ranks that join. Running jobs continue, and may recover. A restarted daemon "
-        "admits jobs\nagain. The command requires the daemon's own token, not a tenant's.\nExit codes: 0 done, 1 jobs still "
-        "ran after --wait, 3 the daemon was not reachable, or does not permit it.\nExamples:\n  netsum drain --switch "
-        "10.0.0.1:7170 --token-file token --wait 3600 && systemctl restart netsum-switch\n  netsum drain --switch "
-        "10.0.0.1:7170 --token-file token --undo");
+        "Use it before a daemon is stopped or its host is maintained. The daemon admits no new job, also no job that\n"
+        "still waits for ranks, and refuses ranks that join. Running jobs continue, and may recover. A restarted daemon\n"
+        "admits jobs again. The command requires the daemon's own token, not a tenant's.\n"
+        "Exit codes: 0 done, 1 jobs still ran after --wait, 3 the daemon was not reachable, or does not permit it.\n"
+        "Examples:\n"
+        "  netsum drain --switch 10.0.0.1:7170 --token-file token --wait 3600 && systemctl restart netsum-switch\n"
+        "  netsum drain --switch 10.0.0.1:7170 --token-file token --undo");
   }
 
   int run() override {

@@ -16,12 +16,13 @@ class EndCommand final : public Command {
     settings().add("tenant", tenant_, "NAME", "Tenant of the job; required where several tenants have a job of this name");
     settings().add_flag("json", json_, "Print JSON");
     footer(
-        "Ends a job that runs, or that waits for ranks: each of its ranks gets the error that an operator ended it, "
-        "and\ndoes not continue, also not with --recovery. Its slots and its name are free at once. A tenant's token ends "
-        "its own jobs,\nthe daemon's own token all. A launcher that starts jobs again starts this one again: stop it "
-        "first.\nExit codes: 0 it is ended, 3 there is no such job, or the daemon does not permit it.\nExamples:\n  netsum "
-        "end vision --switch 10.0.0.1:7170 --token-file token\n  netsum end vision --tenant research --switch 10.0.0.1:7170 "
-        "--daemon-token-file /etc/netsum/daemon-token");
+        "Ends a job that runs, or that waits for ranks: each of its ranks gets the error that an operator ended it, and\n"
+        "does not continue, also not with --recovery. Its slots and its name are free at once. A tenant's token ends its\n"
+        "own jobs, the daemon's own token all. A launcher that starts jobs again starts this one again: stop it first.\n"
+        "Exit codes: 0 it is ended, 3 there is no such job, or the daemon does not permit it.\n"
+        "Examples:\n"
+        "  netsum end vision --switch 10.0.0.1:7170 --token-file token\n"
+        "  netsum end vision --tenant research --switch 10.0.0.1:7170 --daemon-token-file /etc/netsum/daemon-token");
   }
 
   int run() override {

@@ -18,11 +18,12 @@ class ExplainCommand final : public Command {
     settings().add("tenant", tenant_, "NAME", "Tenant of the job; required where several tenants have a job of this name");
     settings().add_flag("json", json_, "Print the record itself");
     footer(
-        "Says what happened to a job, which ranks it waited for, and what to do: from a record that a daemon wrote when the "
-        "job\nfailed, or from the daemon itself, which knows its jobs and the latest that ended.\nExamples:\n  netsum "
-        "explain --switch 10.0.0.1:7170 --token-file token train\n  netsum switch --listen 10.0.0.1:7170 --flight-records "
-        "/var/lib/netsum/flights ...\n  netsum explain "
-        "/var/lib/netsum/flights/20260102T030405.678-0a1b2c-train.flight.json");
+        "Says what happened to a job, which ranks it waited for, and what to do: from a record that a daemon wrote when\n"
+        "the job failed, or from the daemon itself, which knows its jobs and the latest that ended.\n"
+        "Examples:\n"
+        "  netsum explain --switch 10.0.0.1:7170 --token-file token train\n"
+        "  netsum switch --listen 10.0.0.1:7170 --flight-records /var/lib/netsum/flights ...\n"
+        "  netsum explain /var/lib/netsum/flights/20260102T030405.678-0a1b2c-train.flight.json");
   }
 
   int run() override {

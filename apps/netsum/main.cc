@@ -84,8 +84,7 @@ int run(int argc, char** argv) {
       "  netsum bench all-reduce --workers 4 --elements 25000000  aggregator and workers on this machine\n"
       "  netsum bench parallel --machines 4 --gpus 2              machines of several GPUs, as processes\n"
       "  netsum simulate --faults chaos --seeds 1..1000           whole clusters under a virtual clock\n"
-      "\n"
-      "Every flag can also be set as NETSUM_<FLAG> (NETSUM_LISTEN) or in a TOML file (--config): a flag wins over the\n"
+      " Every flag can also be set as NETSUM_<FLAG> (NETSUM_LISTEN) or in a TOML file (--config): a flag wins over the\n"
       "variable, the variable over the file. `netsum <subcommand> --help` shows the flags.\n"
       "Exit codes: 0 done, 1 the job failed, 2 bad usage, 3 the aggregator was not reachable or refused.");
   Sections sections;

@@ -66,9 +66,8 @@ class ParallelCommand final : public Command {
     s.add_flag("rank-report", options_.rank_report, "Tell a parent: which iteration ended, and what failed").group("");
     footer(
         "Machines of several GPUs, in the patterns of NetReduce's section 3.4 (docs/parallel.md). Every result of every\n"
-        "iteration in every process is compared with the exact sum, which the benchmark computes itself; `wrong` must be "
-        "0.\n"
-        "With --machine and --gpu it is one process of a job across hosts, and prints what it measured as one line of "
+        "iteration in every process is compared with the exact sum, which the benchmark computes itself; `wrong` must be\n"
+        "0. With --machine and --gpu it is one process of a job across hosts, and prints what it measured as one line of\n"
         "JSON.\n"
         "Examples:\n"
         "  netsum bench parallel --pattern pn --machines 4 --gpus 2 --elements 1000000 --json\n"

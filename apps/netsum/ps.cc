@@ -47,10 +47,12 @@ class PsCommand final : public Command {
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     footer(
-        "Ranks of ATP join here, and name their switch. This server installs the job at the switches, sums the chunks that "
-        "find\nno slot there, and sends the results. Runs until SIGTERM or SIGINT. The first line on stdout is\n`listening "
-        "HOST:PORT`, with the real port.\nExamples:\n  netsum switch --listen 10.0.0.1:7170 --token-file token &  netsum ps "
-        "--listen 10.0.0.2:7270 --token-file token\n  netsum ps --listen 10.0.9.2:7270 --token-file token --switch-parent "
+        "Ranks of ATP join here, and name their switch. This server installs the job at the switches, sums the chunks\n"
+        "that find no slot there, and sends the results. Runs until SIGTERM or SIGINT. The first line on stdout is\n"
+        "`listening HOST:PORT`, with the real port.\n"
+        "Examples:\n"
+        "  netsum switch --listen 10.0.0.1:7170 --token-file token &  netsum ps --listen 10.0.0.2:7270 --token-file token\n"
+        "  netsum ps --listen 10.0.9.2:7270 --token-file token --switch-parent "
         "10.0.1.1:7170=10.0.9.1:7170,10.0.2.1:7170=10.0.9.1:7170");
   }
 

@@ -15,9 +15,11 @@ class StatusCommand final : public Command {
     settings().add_flag("json", json_, "Print JSON in place of tables; with --watch each report on a line of its own");
     settings().add("watch", watch_seconds_, "SECONDS", "Repeat every so many seconds; 0: once").between(0.0, 3600.0);
     footer(
-        "Shows the aggregator's counters, its jobs, the ranks that each stalled operation waits for, and the jobs that "
-        "ended\nlately.\nExamples:\n  netsum status --switch 10.0.0.1:7170\n  netsum status --switch 10.0.0.1:7170 --watch "
-        "10 --json >>status.jsonl");
+        "Shows the aggregator's counters, its jobs, the ranks that each stalled operation waits for, and the jobs that\n"
+        "ended lately.\n"
+        "Examples:\n"
+        "  netsum status --switch 10.0.0.1:7170\n"
+        "  netsum status --switch 10.0.0.1:7170 --watch 10 --json >>status.jsonl");
   }
 
   int run() override {

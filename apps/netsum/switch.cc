@@ -69,8 +69,8 @@ class SwitchCommand final : public Command {
     settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     footer(
-        "Runs until SIGTERM or SIGINT, then tells its jobs and ends with 0. The first line on stdout is\n"
-        "`listening HOST:PORT`, with the real port.\n"
+        "Runs until SIGTERM or SIGINT, then tells its jobs and ends with 0. The first line on stdout is `listening\n"
+        "HOST:PORT`, with the real port.\n"
         "Examples:\n"
         "  netsum switch --listen 0.0.0.0:7170 --token-file /etc/netsum/token --threads 4 --pin --metrics 127.0.0.1:9170\n"
         "  netsum switch --listen '[::]:7170' --tenants /etc/netsum/tenants.toml --tls-cert cert.pem --tls-key key.pem");
