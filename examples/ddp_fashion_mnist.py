@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 """Trains a network of large fully connected layers on Fashion-MNIST with PyTorch DistributedDataParallel.
 
-    PYTHONPATH=build/release/python NETSUM_SWITCH=10.0.0.1:7170 torchrun --nproc_per_node 4 examples/ddp_fashion_mnist.py
+    PYTHONPATH=build/release/python torchrun --nproc_per_node 4 examples/ddp_fashion_mnist.py
+
+Debian's torchrun needs options more (docs/pytorch.md#five-minutes): `--redirects 9:1 --tee 9:1` in Debian 12. On several hosts
+NETSUM_SWITCH and NETSUM_TOKEN_FILE name the switch and its token.
 
 The only line that knows about netsum is `import netsum.torch`. Everything else is what any DDP program does, so the same file with
 `--backend gloo` is the other half of the comparison that scripts/demo shows. Like VGG, the network has far more parameters (7.9

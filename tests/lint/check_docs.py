@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Holds the documents to the tree: what they link to and what they name exists.
 
-check_docs.py ROOT          one line per dead link, dead heading or path that is not there; exit status 1 if there is any
+check_docs.py ROOT          one line per dead link, dead heading, path that is not there or script that cannot be run; exit status 1
+                            if there is any
 check_docs.py --self-test   shows that every kind of dead reference is found, and that good ones pass
 """
 
+import os
 import pathlib
 import re
 import sys
@@ -36,6 +38,14 @@ def link_complaint(document, target):
     return None
 
 
+def is_barred(file):
+    """Whether it is a script without the right to be executed; Slurm's are submitted, and its daemons copy them."""
+    if not file.is_file() or file.suffix == ".sbatch" or os.access(file, os.X_OK):
+        return False
+    with open(file, "rb") as opened:
+        return opened.read(2) == b"#!"
+
+
 def check(root):
     documents = [path for path in (root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")) if path.exists()]
     documents += sorted((root / "docs").glob("*.md"))
@@ -47,8 +57,10 @@ def check(root):
                 if complaint := link_complaint(document, target):
                     violations.append(f"{where}: {complaint}")
             for name in PATH.findall(LINK.sub("", line)):
-                if not any(root.glob(name.rstrip("./"))):
+                found = list(root.glob(name.rstrip("./")))
+                if not found:
                     violations.append(f"{where}: {name}: not in the repository")
+                violations += [f"{where}: {name}: a script that may not be run" for each in found if is_barred(each)]
     return violations
 
 
@@ -61,6 +73,7 @@ SAMPLES = [
     ("[gone](other.md#gone)\n", 1),
     ("`src/wire/gone.cc`\n", 1),
     ("    scripts/gone --fast    # src/gone/*.cc\n", 2),
+    ("    scripts/runs && scripts/barred\n", 1),
 ]
 
 
@@ -74,6 +87,9 @@ def self_test():
             (root / "README.md").write_text("# The README\n", encoding="utf-8")
             (root / "docs/other.md").write_text("# Other\n", encoding="utf-8")
             (root / "src/wire/format.cc").touch()
+            for name in ("runs", "barred"):
+                (root / "scripts" / name).write_text("#!/bin/sh\n", encoding="utf-8")
+            (root / "scripts/runs").chmod(0o755)
             (root / "docs/page.md").write_text(text, encoding="utf-8")
             found = check(root)
             if len(found) != expected:
