@@ -177,6 +177,7 @@ class BenchCommand final : public Command {
     add_dpdk(s, options_.dpdk, across);
     s.add_flag("require-keys", options_.require_keys, "Refuse to join a job without packet keys").group(across);
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
+    s.exclusive(local, across);
     footer(
         "Every result of every iteration on every rank is compared with the exact one, which the benchmark computes\n"
         "itself: `wrong` counts elements outside the bound of docs/numerics.md, and any makes the exit code 1. TAT is the\n"

@@ -147,15 +147,21 @@ std::string BenchReport::table(const BenchOptions& options) const {
   const auto percent = [&](double bytes) { return tensor_bytes > 0 ? 100 * bytes / tensor_bytes : 0; };
   std::string out;
   const auto row = [&](const char* name, const std::string& value) { out += fmt::format("{:<22}{}\n", name, value); };
+  const bool barrier = options.collective == CollectiveName::barrier;  // nothing is summed
   row(to_string(options.collective),
-      fmt::format("{} {} of {} elements ({:.1f} MB), {} workers, {} iterations, loss {}", options.protocol, options.op,
-                  options.elements, tensor_bytes * 1e-6, options.workers, options.iterations, options.loss));
-  row("dtype", options.dtype + (options.wire_value() == WireFormat::native ? "" : ", " + options.wire + " on the wire"));
+      options.protocol +
+          (barrier ? "" : fmt::format(" {} of {} elements ({:.1f} MB)", options.op, options.elements, tensor_bytes * 1e-6)) +
+          fmt::format(", {} workers, {} iterations, loss {}", options.workers, options.iterations, options.loss));
+  if (!barrier) {
+    row("dtype", options.dtype + (options.wire_value() == WireFormat::native ? "" : ", " + options.wire + " on the wire"));
+  }
   row("placement", placement);
   row("TAT", fmt::format("{:.3f} ms median, {:.3f} min, {:.3f} p99, {:.3f} max", middle * 1e3, quantile(seconds, 0) * 1e3,
                          quantile(seconds, 0.99) * 1e3, quantile(seconds, 1) * 1e3));
-  row("ATE/s", fmt::format("{:.1f} million", static_cast<double>(options.elements) / middle * 1e-6));
-  row("algorithm bandwidth", fmt::format("{:.2f} Gbit/s", algorithm_gbps(options, middle)));
+  if (!barrier) {
+    row("ATE/s", fmt::format("{:.1f} million", static_cast<double>(options.elements) / middle * 1e-6));
+    row("algorithm bandwidth", fmt::format("{:.2f} Gbit/s", algorithm_gbps(options, middle)));
+  }
   row("bytes per worker",
       fmt::format("{:.2f} MB sent ({:.1f} % of the tensor), {:.2f} MB received ({:.1f} %)", bytes_sent * 1e-6,
                   percent(bytes_sent), bytes_received * 1e-6, percent(bytes_received)));

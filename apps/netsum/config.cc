@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -178,7 +179,33 @@ void Settings::take(Setting& setting, const std::vector<std::string>& values, co
   setting.origin = origin;
 }
 
+void Settings::exclusive(std::string one, std::string other) {
+  one_ = std::move(one);
+  other_ = std::move(other);
+}
+
+void Settings::ignore_variables_beside_flags() const {
+  const auto flag_of = [&](const std::string& heading) {
+    const auto at = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& each) {
+      return each.option->count() > 0 && each.option->get_group() == heading;
+    });
+    return at == settings_.end() ? std::string() : "--" + at->name;
+  };
+  const std::string one = flag_of(one_), other = flag_of(other_);
+  if (one_ == other_ || one.empty() == other.empty()) return;
+  std::string ignored;
+  for (const Setting& each : settings_) {
+    const std::string variable = variable_of(each.name);
+    if (each.option->get_group() != (one.empty() ? one_ : other_) || std::getenv(variable.c_str()) == nullptr) continue;
+    ::unsetenv(variable.c_str());
+    ignored += (ignored.empty() ? "" : ", ") + variable;
+  }
+  if (!ignored.empty())
+    std::fprintf(stderr, "netsum: not used, because of %s: %s\n", (one + other).c_str(), ignored.c_str());
+}
+
 void Settings::resolve() {
+  ignore_variables_beside_flags();
   for (Setting& setting : settings_) {
     if (setting.option->count() > 0) {
       setting.origin = "--" + setting.name;

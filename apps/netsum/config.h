@@ -58,6 +58,10 @@ class Settings {
                     const std::string& help);
   Declared add_flag(const std::string& name, bool& target, const std::string& help);
 
+  // Two headings of --help whose settings exclude each other. Where flags of one alone are given, variables of the other do
+  // not count: resolve() says so in a line, and takes them out of the environment.
+  void exclusive(std::string one, std::string other);
+
   // After the command line was parsed: takes missing settings from the environment and from the file `config`.
   void resolve();
 
@@ -79,11 +83,13 @@ class Settings {
   static void check_given(const Setting& setting, const std::string& value, const std::string& origin);
   void take(Setting& setting, const std::vector<std::string>& values, const std::string& origin);
   void read_file(const std::string& path);
+  void ignore_variables_beside_flags() const;
 
   CLI::App& app_;
   std::string section_;
   Sections& sections_;
   std::vector<Setting> settings_;
+  std::string one_, other_;  // headings that exclude each other
   std::string config_;
   bool print_config_ = false;
 };

@@ -9,10 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "base/numbers.h"
@@ -82,6 +84,10 @@ void synchronize_folder(const std::string& path) {
 
 // A descriptor that keeps others from it until it is closed.
 int locked(const std::string& path) {
+  std::error_code ignored;  // open() says what is wrong
+  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty()) {
+    std::filesystem::create_directories(folder, ignored);
+  }
   const std::string beside = path + ".lock";
   const int lock = ::open(beside.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock < 0) fail("write", beside);

@@ -106,6 +106,14 @@ class Configuration(unittest.TestCase):
         out = cli.checked(cli.run(*words, "--print-config", env=env)).stdout
         return dict(line.split(" = ", 1) for line in out.splitlines() if " = " in line)
 
+    def test_flags_of_a_job_here_beat_variables_of_one_across_hosts(self):
+        across = {"NETSUM_SWITCH": "127.0.0.1:1", "NETSUM_TOKEN_FILE": "/nonexistent"}
+        result = cli.checked(cli.run("bench", "all-reduce", "--workers", 2, "--elements", 1000, "--iterations", 1, env=across))
+        self.assertIn("netsum: not used, because of --workers: NETSUM_SWITCH, NETSUM_TOKEN_FILE\n", result.stderr)
+        result = cli.run("bench", "all-reduce", "--switch", "127.0.0.1:1", "--rank", 0, "--world-size", 2, env={"NETSUM_WORKERS": "2"})
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("netsum: not used, because of --switch: NETSUM_WORKERS\n", result.stderr)
+
     def test_flag_over_variable_over_file_over_default(self):
         path = self.file('[switch]\nthreads = 3\nslots = 512\npin = true\nlisten = "10.0.0.1:7"\n'
                          '[bench.all-reduce]\nelements = 77\n')

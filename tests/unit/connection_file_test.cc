@@ -41,6 +41,12 @@ class ConnectionFileTest : public testing::Test {
   std::string folder_, path_;
 };
 
+TEST_F(ConnectionFileTest, MakesItsFolder) {
+  const std::string path = folder_ + "/a/b/rings";
+  const ConnectionFile file(path);
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
 TEST_F(ConnectionFileTest, HasWhatWasCommittedAndStaysShort) {
   {
     ConnectionFile file(path_);

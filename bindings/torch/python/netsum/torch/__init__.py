@@ -7,14 +7,22 @@ docs/pytorch.md tells what it does and which NETSUM_* variables there are.
 """
 
 import atexit
+import sys
 
-import torch
-import torch.distributed
+try:
+    import torch
+    import torch.distributed
+except ImportError as error:
+    raise ImportError(f"{error}; this Python is {sys.executable}: use the one that has torch (/usr/bin/python3 for Debian's)") from error
 
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     raise ImportError("netsum.torch needs a torch with distributed and Gloo; this is torch " + torch.__version__)
 
-from . import _C  # noqa: E402
+try:
+    from . import _C  # noqa: E402
+except ImportError as error:
+    raise ImportError(f"netsum.torch's module does not load in this Python, {sys.executable} ({sys.version.split()[0]}) with torch "
+                      f"{torch.__version__}; it belongs to the one that it was built for: {error}") from error
 
 _version = ".".join(torch.__version__.split(".")[:2])
 if _version != _C.torch_version:
