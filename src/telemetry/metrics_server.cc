@@ -22,6 +22,10 @@ namespace {
 
 constexpr std::string_view nanoseconds = "_nanoseconds";
 
+[[nodiscard]] bool is_gauge(std::string_view counter) {
+  return counter.ends_with("slots_in_use") || counter == "chunks_incomplete";
+}
+
 // All jobs' counters, grouped by name: jobs of different protocols have different counters.
 std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
   std::vector<MetricFamily> families;
@@ -33,12 +37,11 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
     decltype(Sample::labels) labels = {{"job", job.job.job}};
     if (!job.job.tenant.empty()) labels.push_back({"tenant", job.job.tenant});
     for (const auto& [name, value] : job.counters) {
-      const bool is_gauge = name == "slots_in_use";
-      const auto type = is_gauge ? MetricType::gauge : MetricType::counter;
+      const auto type = is_gauge(name) ? MetricType::gauge : MetricType::counter;
       const auto [number, is_new] = numbers.emplace(name, families.size());
       if (is_new) {
         families.push_back(
-            {"netsum_job_" + name + (is_gauge ? "" : "_total"), "Counter or value of one job, over all lanes.", type, {}});
+            {"netsum_job_" + name + (is_gauge(name) ? "" : "_total"), "Counter or value of one job, over all lanes.", type, {}});
       }
       MetricFamily& family = families[number->second];
       // Jobs of different protocols or parameter servers may have the same name: Prometheus rejects a scrape with duplicate
@@ -108,6 +111,10 @@ std::string metrics_page(const Report& report) {
       failed.samples.push_back(Sample{{{"cause", std::string(name.substr(by_cause.size()))}}, static_cast<double>(value)});
     }
     if (name.starts_with("jobs_failed")) continue;
+    if (is_gauge(name)) {
+      add(MetricType::gauge, std::string(name), "Of the whole aggregator, right now.", static_cast<double>(value));
+      continue;
+    }
     // Prometheus counts in base units.
     const bool time = name.ends_with(nanoseconds);
     add(MetricType::counter,

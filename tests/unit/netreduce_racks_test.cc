@@ -387,7 +387,7 @@ TEST_F(NetreduceLeaf, TakesNoTotalButThisRingsOfAllRanks) {
   EXPECT_EQ(1U, tunnel_.counters().dropped_source);
   EXPECT_EQ(1U, give(total(10), switch_at(at_root)).size());
   EXPECT_TRUE(give(total(11), switch_at(at_root)).empty());
-  EXPECT_EQ(1U, counters().repeats_total);
+  EXPECT_EQ(1U, counters().totals_repeated);
 }
 
 TEST_F(NetreduceLeaf, AHeaderThatComesWithValuesWasLetPass) {

@@ -568,7 +568,7 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
     return;
   }
   if (a.complete) {
-    ++counters_.repeats_total;
+    ++counters_.totals_repeated;
     return;
   }
   ++counters_.totals;

@@ -103,7 +103,7 @@ struct RingCounters {
   std::uint64_t repeats_ignored = 0;    // of a sum that left after its sender had gone back
   std::uint64_t repeats_held = 0;       // of a sum held back to keep the order
   std::uint64_t repeats_waiting = 0;    // of a sum that lacks other ranks
-  std::uint64_t repeats_total = 0;      // from above, of a sum already present
+  std::uint64_t totals_repeated = 0;    // from above, of a sum already present
   std::uint64_t dropped_icrc = 0;       // damaged
   std::uint64_t dropped_before = 0;     // other racks' ranks are not there yet
   std::uint64_t dropped_header = 0;     // begins a message, but the header does not fit this rank and ring
@@ -127,7 +127,7 @@ struct RingCounters {
         {"early_results", &C::early, other},
         {"sums_sent_up", &C::sent_up, other},
         {"totals", &C::totals, outcome},
-        {"repeats_total", &C::repeats_total, outcome},
+        {"totals_repeated", &C::totals_repeated, outcome},
         {"headers", &C::headers, outcome},
         {"headers_sent_on", &C::sent_headers, other},
         {"packets_asked_of_senders", &C::asked, other},
