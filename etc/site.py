@@ -71,7 +71,7 @@ def written(root, pages, document, page):
         mark = re.match(r"\s*(```+)", line)
         if mark and fence is None:
             fence = mark[1]
-            line = re.sub(r"(```+\w+) .*", r"\1", line)  # of "```sh minutes" the second word is for tests/e2e/start.py
+            line = re.sub(r"(```+\w+) .*", r"\1", line)  # of "```sh minutes" the second word is for tests/e2e/documents.py
         elif mark and line.strip() == fence:
             fence = None
         elif fence is None and not line.startswith("    "):
@@ -208,6 +208,8 @@ def check(site):
                 violations.append(f"{page.relative_to(site)}: {target}: leads nowhere")
             elif name and file in pages and name not in pages[file].names:
                 violations.append(f"{page.relative_to(site)}: {target}: no such heading")
+        if re.search(r"<p>\|", page.read_text(encoding="utf-8")):
+            violations.append(f"{page.relative_to(site)}: shows a table as text")
         for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(https?:[^\" >]+)", page.read_text(encoding="utf-8")):
             violations.append(f"{page.relative_to(site)}: asks another server for {tag}")
     return violations
@@ -232,7 +234,7 @@ def self_test():
         if "int a;" not in (pages / "files/src/a.h.md").read_text(encoding="utf-8"):
             wrong.append("no copy of src/a.h")
     for text, expected in (("<h1 id=x></h1><a href='#x'>a</a><a href='https://example.org/'>b</a>", 0), ("<a href='#y'>a</a>", 1), ("<a href='gone.html'>a</a>", 1),
-                           ("<img srcset='gone.png 2x'>", 1), ('<script src="https://example.org/x.js">', 1), (None, 1)):
+                           ("<img srcset='gone.png 2x'>", 1), ("<p>| a | b |\n|---|---|</p>", 1), ('<script src="https://example.org/x.js">', 1), (None, 1)):
         with tempfile.TemporaryDirectory() as folder:
             if text is not None:
                 (pathlib.Path(folder) / "page.html").write_text(text, encoding="utf-8")
