@@ -32,7 +32,7 @@ float run_rank(const std::string& aggregator, std::uint32_t rank) {
 
 int main() {
   try {
-    const netsum::Aggregator aggregator({.listen = "127.0.0.1:0"});
+    const netsum::Aggregator aggregator({{.listen = "127.0.0.1:0"}});
     std::vector<float> sums(ranks);
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {

@@ -40,8 +40,10 @@ std::vector<MetricFamily> families_of(const std::vector<JobReport>& jobs) {
       const auto type = is_gauge(name) ? MetricType::gauge : MetricType::counter;
       const auto [number, is_new] = numbers.emplace(name, families.size());
       if (is_new) {
-        families.push_back(
-            {"netsum_job_" + name + (is_gauge(name) ? "" : "_total"), "Counter or value of one job, over all lanes.", type, {}});
+        families.push_back({"netsum_job_" + name + (is_gauge(name) ? "" : "_total"),
+                            "Counter or value of one job, over all lanes.",
+                            type,
+                            {}});
       }
       MetricFamily& family = families[number->second];
       // Jobs of different protocols or parameter servers may have the same name: Prometheus rejects a scrape with duplicate

@@ -9,7 +9,7 @@ documents.py --self-test                shows that the check and the comparison 
 The word after a fence's language is the block's class, which no rendered page shows:
 
   sh run         run here; a daemon that is started in the foreground goes on in the background, and ends where another takes its address
-  sh minutes     run with --all alone
+  sh minutes     run with --all alone; both may be followed by 12 or 13: with this Debian alone
   sh packages    tests/debian/packages does what it does
   sh hardware    wants other hosts, their devices or systemd: not run
   sh shown       has something to fill in: not run
@@ -22,6 +22,7 @@ with the addresses that its commands name; the repository's files seem to be in 
 """
 import itertools
 import os
+import platform
 import re
 import shlex
 import signal
@@ -30,12 +31,13 @@ import sys
 import tempfile
 import time
 
-# Those whose blocks all have a class. The others follow.
-PAGES = ["README.md", "docs/start.md", "docs/choosing-a-protocol.md", "docs/operate-start.md", "docs/operate-watch.md", "docs/operate-act.md",
-         "docs/securing-a-cluster.md"]
 CLASSES = {"sh": {"run", "minutes", "packages", "hardware", "shown"}, "text": {"output", "shown"}}
 BLOCK = re.compile(r"^( *)```(\w*) ?([^\n]*)\n(.*?)^\1```$|^<!-- (run)\n(.*?)^-->$", re.M | re.S)
 SKIPPED = 77
+try:
+    RELEASE = platform.freedesktop_os_release().get("VERSION_ID", "")
+except OSError:
+    RELEASE = ""
 
 SHELL = r"""
 shopt -s expand_aliases
@@ -68,6 +70,10 @@ netsum() {
 build/release/bin/netsum() { netsum "$@"; }
 systemctl() { :; } # nobody's units run here
 """
+
+
+def pages_of(source):
+    return ["README.md", "CONTRIBUTING.md", "SECURITY.md"] + sorted("docs/" + name for name in os.listdir(os.path.join(source, "docs")) if name.endswith(".md"))
 
 
 class Block:
@@ -103,9 +109,9 @@ def check(page, text):
             pass
         elif not block.language:
             wrong.append(f"{block.where}: a block without a language: text shown, if it is none")
-        elif block.language in CLASSES and block.kind != "before" and block.kind not in CLASSES[block.language]:
+        elif block.language in CLASSES and block.kind != "before" and re.sub(r"^(run|minutes) 1[23]$", r"\1", block.kind) not in CLASSES[block.language]:
             wrong.append(f"{block.where}: '{block.language} {block.kind}': a class is one of {', '.join(sorted(CLASSES[block.language]))}")
-        elif block.kind == "output" and (former is None or former.kind not in ("run", "minutes")):
+        elif block.kind == "output" and (former is None or former.kind.split()[0] not in ("run", "minutes")):
             wrong.append(f"{block.where}: output of a block that is not run")
         former = block
     blank, in_list = True, False
@@ -143,13 +149,15 @@ def missing(shown, said):
 
 def script_of(blocks, folder, with_minutes):
     lines = [SHELL]
+    kinds = ["run", "before"] + (["minutes"] if with_minutes else [])
+    kinds += [f"{kind} {RELEASE}" for kind in kinds]
     addresses = sorted({found for block in blocks if block.language == "sh" for found in re.findall(r"\b(?:10|192\.168|192\.0\.2)\.\d+\.\d+(?:\.\d+)?\b", block.text)})
     if not with_minutes:
         lines += ["ip link set lo up", "hostname node1"] + [f"ip address add {each}/32 dev lo" for each in addresses if each.count(".") == 3]
     for number, block in enumerate(blocks):
         if block.kind.startswith("file "):
             lines.append(f"cat >{shlex.quote(block.kind[5:])} <<'END OF FILE'\n{block.text}END OF FILE")
-        elif block.language == "sh" and block.kind in ("run", "before", *(["minutes"] if with_minutes else [])):
+        elif block.language == "sh" and block.kind in kinds:
             lines.append(f"echo {number} $EPOCHREALTIME >>{folder}/began\n{{\n{block.text}\n}} >{folder}/said.{number} 2>&1\necho {number} $EPOCHREALTIME >>{folder}/ended")
     return "\n".join(lines) + "\n"
 
@@ -158,7 +166,7 @@ def run(source, page, with_all):
     """What is wrong with a page's commands; and its blocks, with times."""
     with open(os.path.join(source, page), encoding="utf-8") as file:
         blocks = blocks_of(page, file.read())
-    with_minutes = with_all and any(block.kind == "minutes" for block in blocks)  # these want the network that there is
+    with_minutes = with_all and any(block.kind.startswith("minutes") for block in blocks)  # these want the network that there is
     with tempfile.TemporaryDirectory() as folder:
         place = os.path.join(folder, "page")
         os.mkdir(place)
@@ -195,7 +203,7 @@ def run(source, page, with_all):
         if status != 0:
             last = max(times["began"], default=None)
             what = "does not end" if late else f"exit code {status}"
-            return [f"{page}: {what}: {shell.stdout.read()}" if last is None else f"{blocks[last].where}: {what}:\n{blocks[last].text}\n{blocks[last].said}"], blocks
+            return [f"{page}: {what}: {shell.stdout.read()}" if last is None else f"{blocks[last].where}: {what}:\n{blocks[last].text}\n{blocks[last].said[-4000:]}"], blocks
     wrong = []
     for former, block in itertools.pairwise(blocks):
         if block.kind == "output" and former.seconds is not None and (line := missing(block.text, former.said)) is not None:
@@ -230,7 +238,7 @@ def main():
         sys.exit(__doc__)
     if "--check" in words:
         wrong = []
-        for page in PAGES:
+        for page in pages_of(words[0]):
             with open(os.path.join(words[0], page), encoding="utf-8") as file:
                 wrong += check(page, file.read())
     else:
@@ -241,15 +249,17 @@ def main():
             wrong = self_test()
         else:
             wrong, with_all = [], "--all" in words
-            for page in [word for word in words[1:] if word != "--all"] or PAGES:
+            for page in [word for word in words[1:] if word != "--all"] or pages_of(words[0]):
                 complaints, blocks = run(os.path.abspath(words[0]), page, with_all)
                 wrong += complaints
                 kinds = {}
                 for block in blocks:
-                    if block.kind in CLASSES["sh"] | {"before", "output"} and (block.language != "text" or block.kind == "output"):
+                    if block.language == "sh" or block.kind == "output":
                         count, seconds = kinds.get(block.kind, (0, 0))
                         kinds[block.kind] = count + 1, seconds + (block.seconds or 0)
-                print(f"{page}: " + ", ".join(f"{count} {kind}" + (f" ({seconds:.1f} s)" if seconds else "") for kind, (count, seconds) in sorted(kinds.items())), flush=True)
+                if kinds:
+                    print(f"{page}: " + ", ".join(f"{count} {kind}" + (f" ({seconds:.1f} s)" if seconds else "") for kind, (count, seconds) in sorted(kinds.items())),
+                          flush=True)
     print("\n".join(wrong or ["ok"]))
     return 1 if wrong else 0
 

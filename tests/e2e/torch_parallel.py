@@ -339,7 +339,7 @@ def case_first_script(rank, size):
     """What docs/pytorch.md begins with."""
     folder = os.path.dirname(os.path.abspath(__file__))
     with open(f"{folder}/../../docs/pytorch.md", encoding="utf-8") as file:
-        script = file.read().split("```python\n")[1].split("```")[0]
+        script = file.read().split("```python file train.py\n")[1].split("```")[0]
     exec(compile(script, "train.py", "exec"), {"__name__": "__main__"})  # pylint: disable=exec-used
 
 
