@@ -79,6 +79,7 @@ def written(root, pages, document, page):
                 name = anchor(LINK.sub("", heading[2]))
                 count = seen[name] = seen.get(name, -1) + 1
                 line += f" {{ #{name}{f'-{count}' if count else ''} }}"
+            line = line.replace("<details>", '<details markdown="1">')  # or what is in it is text
             line = LINK.sub(lambda found: found[1] + led(root, pages, document, page, found[2]) + found[3], line)
             # Markdown that mkdocs reads begins no list right below a paragraph.
             if re.match(r"(-|\d+\.) ", line) and lines and re.match(r"\S", lines[-1]) and not re.match(r"(-|\d+\.) |\|", lines[-1]):
@@ -208,7 +209,7 @@ def check(site):
                 violations.append(f"{page.relative_to(site)}: {target}: leads nowhere")
             elif name and file in pages and name not in pages[file].names:
                 violations.append(f"{page.relative_to(site)}: {target}: no such heading")
-        if re.search(r"<p>\|", page.read_text(encoding="utf-8")):
+        if re.search(r"^(<p>)?\|.*\|$", re.sub(r"<pre.*?</pre>", "", page.read_text(encoding="utf-8"), flags=re.S), re.M):
             violations.append(f"{page.relative_to(site)}: shows a table as text")
         for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(https?:[^\" >]+)", page.read_text(encoding="utf-8")):
             violations.append(f"{page.relative_to(site)}: asks another server for {tag}")
@@ -224,17 +225,17 @@ def self_test():
         pages.mkdir()
         (root / "src/a.h").write_text("int a;\n", encoding="utf-8")
         (root / "README.md").write_text("# R\n[d](docs/d.md#x--y)\n", encoding="utf-8")
-        (root / "docs/d.md").write_text("# D\n## X & y\n[a](../src/a.h) [r](../README.md) [me](#d)\nText:\n- one\n- two\n\n```sh minutes\n# no heading\n```\n", encoding="utf-8")
+        (root / "docs/d.md").write_text("# D\n## X & y\n[a](../src/a.h) [r](../README.md) [me](#d)\nText:\n- one\n- two\n\n<details>\n</details>\n\n```sh minutes\n# no heading\n```\n", encoding="utf-8")
         written(root, pages, pathlib.Path("docs/d.md"), pages / "d.md")
         written(root, pages, pathlib.Path("README.md"), pages / "index.md")
         text = (pages / "d.md").read_text(encoding="utf-8") + (pages / "index.md").read_text(encoding="utf-8")
-        for words in ("## X & y { #x--y }\n", "[a](files/src/a.h.md) [r](index.md) [me](#d)\n", "Text:\n\n- one\n- two\n", "\n```sh\n# no heading\n", "[d](d.md#x--y)"):
+        for words in ("## X & y { #x--y }\n", "[a](files/src/a.h.md) [r](index.md) [me](#d)\n", "Text:\n\n- one\n- two\n", "\n```sh\n# no heading\n", "[d](d.md#x--y)", '<details markdown="1">\n'):
             if words not in text:
                 wrong.append(f"lacks {words!r}: {text!r}")
         if "int a;" not in (pages / "files/src/a.h.md").read_text(encoding="utf-8"):
             wrong.append("no copy of src/a.h")
     for text, expected in (("<h1 id=x></h1><a href='#x'>a</a><a href='https://example.org/'>b</a>", 0), ("<a href='#y'>a</a>", 1), ("<a href='gone.html'>a</a>", 1),
-                           ("<img srcset='gone.png 2x'>", 1), ("<p>| a | b |\n|---|---|</p>", 1), ('<script src="https://example.org/x.js">', 1), (None, 1)):
+                           ("<img srcset='gone.png 2x'>", 1), ("<p>| a | b |\n|---|---|</p>", 1), ("<pre>\n| a |\n</pre>", 0), ('<script src="https://example.org/x.js">', 1), (None, 1)):
         with tempfile.TemporaryDirectory() as folder:
             if text is not None:
                 (pathlib.Path(folder) / "page.html").write_text(text, encoding="utf-8")
