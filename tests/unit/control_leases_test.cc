@@ -72,7 +72,7 @@ TEST_F(LeasesTest, ADrainEndsNoJobThatIsHere) {
   leases_.hold("one", 1, Time(seconds(3)));
   registry_.set_draining(true, Time());
   EXPECT_EQ("", charge("one", 1, 0, 1));
-  EXPECT_NE(std::string::npos, charge("one", 2, 0, 1).find("drains"));
+  EXPECT_NE(std::string::npos, charge("one", 2, 0, 1).find("drain"));
 }
 
 class JournalTest : public ::testing::Test {
