@@ -245,7 +245,7 @@ class RecordedHosts(unittest.TestCase):
             file.write("# a line for readers\n10.0.0.1 10.0.0.2 17\nnonsense\n")
         folder = os.path.join(os.path.dirname(self.state), "folder")
         os.mkdir(folder)
-        for path, code, words in ((self.state, 2, "line 3"), ("/nonexistent/state", 1, "No such file"), (folder, 1, "directory")):
+        for path, code, words in ((self.state, 2, "line 3"), ("/dev/null/state", 1, "Not a directory"), (folder, 1, "directory")):
             with self.subTest(path=path):
                 result = cli.run("bump", "--state", path, "--ring", "ranks=2", "--hosts", HOSTS,
                                  *[word for guest in self.guests for word in ("--port", guest.port)])
