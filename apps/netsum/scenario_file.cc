@@ -170,7 +170,7 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
     const std::vector<std::string> names{"layers", "buckets", "pieces", "whole"};
     const auto bucketing = static_cast<sim::Bucketing>(reader.choice("bucketing", names, 1));
     const std::uint64_t bytes = reader.bytes("bucket", bucketing == sim::Bucketing::pieces ? 4'000'000 : 25 << 20);
-    if (bytes < 4) throw reader.error("bucket", "must be at least one element");
+    if (bytes < 4) throw reader.error("bucket", "must hold at least one element, 4 bytes");
     buckets = sim::buckets_of(workload, bucketing, bytes);
   } else if (reader.has("bucket")) {
     for (TableReader& each : reader.tables("bucket")) {
@@ -297,7 +297,7 @@ sim::Experiment parse_scenario(const std::string& text, const std::string& path)
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     experiment.jobs.push_back(read_job(jobs[i], experiment, path, i));
     if (!names.insert(experiment.jobs.back().plan.name).second)
-      throw jobs[i].error("name", "is the name of another job too");
+      throw jobs[i].error("name", "is the name of an earlier job too: give each job its own name");
   }
   std::vector<TableReader> flows = top.tables("background");
   for (std::size_t i = 0; i < flows.size(); ++i)

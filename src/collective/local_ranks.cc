@@ -124,7 +124,7 @@ void LocalRanks::gather(std::uint64_t job_epoch, Time deadline) {
     std::shared_ptr<transport::Descriptor> attached;
     if (!receive(*socket_, message, attached, deadline)) {
       throw Error(ErrorCode::refused, "the aggregator did not pass on the shared memory of " + std::to_string(missing) +
-                                          " ranks: one of these ranks has ended");
+                                          " ranks: one of these ranks has ended: start the job again");
     }
     if (message.type != transport::LocalType::member || message.job_epoch != job_epoch ||
         message.rank >= config_.world_size || message.rank == config_.rank || peers_[message.rank].segment || !attached) {
@@ -198,7 +198,8 @@ void LocalRanks::send(const transport::LocalMessage& message, const transport::D
     if (outcome == LocalOutcome::done) return;
     if (outcome == LocalOutcome::closed) throw connection_lost();
     if (runtime::now() >= deadline) {
-      throw Error(ErrorCode::deadline, "allocate: the aggregator did not accept this rank's memory in time");
+      throw Error(ErrorCode::deadline,
+                  "allocate: the aggregator did not accept this rank's memory in time: is it busy, or stopped?");
     }
     pollfd descriptor{socket_->number(), POLLOUT, 0};
     ::poll(&descriptor, 1, poll_ms);

@@ -61,9 +61,9 @@ class RingRank : public RankProtocol {
     }
     if (settings_.first_psn.value_or(0) > wire::roce::psn_mask) throw bad("packet sequence numbers have 24 bits");
     const VerbsSettings& verbs = settings_.verbs_settings;
-    if (verbs.port == 0) throw bad("an RDMA device's ports are counted from 1");
-    if (verbs.ack_timeout == 0 || verbs.ack_timeout > 31) throw bad("an RDMA device's ack time-out is 1 to 31");
-    if (verbs.retries > 7) throw bad("an RDMA device retransmits at most 7 times");
+    if (verbs.port == 0) throw bad("the port of an RDMA device must be at least 1");
+    if (verbs.ack_timeout == 0 || verbs.ack_timeout > 31) throw bad("the ack time-out of an RDMA device must be 1 to 31");
+    if (verbs.retries > 7) throw bad("the retry count of an RDMA device must be 0 to 7");
     if (verbs.service_level > 7) throw bad("the service level of an RDMA device must be 0 to 7");
   }
 

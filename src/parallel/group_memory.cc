@@ -158,7 +158,8 @@ std::shared_ptr<GroupMemory> GroupMemory::join(const GroupMemoryOptions& options
   }
   while (!made->attach(options, deadline)) {
     if (runtime::now() >= deadline) {
-      throw group_error(ErrorCode::deadline, options.name, ": member 0 did not create the shared memory in time");
+      throw group_error(ErrorCode::deadline, options.name,
+                        ": member 0 did not create the shared memory in time: does it run, with the same group name?");
     }
     pause(retry_interval);
   }

@@ -91,7 +91,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
             complaint("protocol = \"tcp\"\n" + std::string(small)));
   EXPECT_EQ("test.toml, line 5: `job[0].pauses` has a span that ends before it begins",
             complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));
-  EXPECT_EQ("test.toml, line 7: `job[1].name` is the name of another job too",
+  EXPECT_EQ("test.toml, line 7: `job[1].name` is the name of an earlier job too: give each job its own name",
             complaint("[network]\nhosts = 2\n[[job]]\nelements = 10\nname = \"a\"\n[[job]]\nname = \"a\"\nelements = 10\n"));
   EXPECT_EQ(0U, complaint("[network\n").find("test.toml, line 1, column 9: this is not TOML")) << complaint("[network\n");
 }
