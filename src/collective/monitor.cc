@@ -51,6 +51,13 @@ Monitor::~Monitor() {
 Joined Monitor::join() {
   const runtime::Wakeup wakeup;
   commands_.hand_over([&wakeup] { wakeup.notify(); });
+  // Calls that run beside may end later than this one.
+  struct NoLonger {
+    runtime::Commands& commands;
+    ~NoLonger() {
+      commands.hand_over([] {});
+    }
+  } const no_longer{commands_};
   rank_.begin(after(now(), std::min<Duration>(longest_join, runtime::bounded(options_.connect_deadline))));
   carry_out();
   runtime::ProgressThread::Wait wait;
@@ -62,7 +69,6 @@ Joined Monitor::join() {
     wakeup.drain();
     turn();
   }
-  commands_.hand_over([] {});
   if (error_) throw Error(*error_);
   return std::move(*joined_);
 }
