@@ -157,7 +157,7 @@ class Modes(unittest.TestCase):
             for rank in run("refuses", 2, environment={"NETSUM_MODE": "force", "NETSUM_PROTOCOL": "netreduce",
                                                        "NETSUM_SWITCH": switch.address, "NETSUM_VERBS": "nothing",
                                                        "NETSUM_VERBS_PORT": "2", "NETSUM_VERBS_GID_INDEX": "3"}):
-                self.assertIn("no RDMA device 'nothing' here", rank.result)
+                self.assertIn("no RDMA device 'nothing' on this host", rank.result)
 
     def test_ranks_that_disagree_are_told_about_what(self):
         for rank in run("refuses", 2, of_rank={1: {"NETSUM_MODE": "off"}}):
