@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
 #include "command.h"
 #include "progress.h"
 #include "sim/cluster.h"
@@ -96,6 +97,7 @@ class SimulateCommand final : public Command {
   }
 
   int run() override {
+    checking = true;
     if (!scenario_.empty()) return simulate_scenario(scenario_, level_, json_);
     check();
     const auto began = std::chrono::steady_clock::now();

@@ -184,7 +184,7 @@ class Accelerator {
   // All state that determines responses to packets, for comparing and hashing: no times, no counters, and of a connection
   // with a ring not the newest PSN, which matters once the ring is removed.
   void append_state(std::vector<std::byte>& out) const;
-  void check() const;  // the invariants; throws std::logic_error in checked builds
+  void check() const;  // the invariants (NETSUM_CHECK)
 
  private:
   // The newest messages of a learned connection that are no gradients, by PSN. They pass.
