@@ -41,8 +41,13 @@ endif()
 add_compile_options("$<$<CONFIG:Release,RelWithDebInfo>:-fstack-protector-strong;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
 add_link_options("$<$<CONFIG:Release,RelWithDebInfo>:-Wl,-z,relro,-z,now>")
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-include(CheckPIESupported)
-check_pie_supported()
+if(NETSUM_SANITIZE)
+  # A sanitizer's tables of globals and of source lines would need a million relocations at each start of a program.
+  add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+else()
+  include(CheckPIESupported)
+  check_pie_supported()
+endif()
 
 # netsum_precompiled(NAME FLAG HEADERS ... LINK ...): what nearly every file includes is parsed once, not once a file, and targets
 # REUSE_FROM it. All flags must be the same: FLAG is -fPIC for libraries and -fPIE for programs, LINK brings definitions, and a folder
