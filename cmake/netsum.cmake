@@ -2,8 +2,9 @@
 # TOGETHER: see netsum_compiled_together; with sanitizers all are compiled so, but those that are APART, since their files include
 # themselves once for each vector extension. UNHURRIED: what mostly waits is not optimized where it is sanitized, since compiling it takes
 # longer there than running it.
-# netsum_test(NAME ... SOURCES ... DEPS ... LABELS ...) makes a GoogleTest program that CTest runs. Labels: the folder's name,
-# `threaded` if it starts threads (those run under ThreadSanitizer too), and `vectors` if it tests vector code.
+# netsum_test(NAME ... SOURCES ... DEPS ... LABELS ...) makes a GoogleTest program that CTest runs, of one file or of several compiled
+# together, but for those ALONE, which define what a neighbour defines too. Labels: the folder's name, `threaded` if it starts threads
+# (those run under ThreadSanitizer too), and `vectors` if it tests vector code.
 
 add_library(netsum_options INTERFACE)
 target_compile_features(netsum_options INTERFACE cxx_std_20)
@@ -126,8 +127,13 @@ endfunction()
 set(NETSUM_TSAN_OPTIONS "TSAN_OPTIONS=ignore_noninstrumented_modules=1")
 
 function(netsum_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;ALONE;DEPS;LABELS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
+  list(LENGTH ARG_SOURCES files)
+  if(files GREATER 1)
+    netsum_compiled_together(${ARG_NAME})
+    set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   list(TRANSFORM ARG_DEPS PREPEND netsum::)
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} netsum_options test_main rapidcheck)
