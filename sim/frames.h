@@ -1,4 +1,5 @@
-// Ethernet frames of simulated hosts at a bump's ports, as ports give them (transport/port.h): behind a VirtioNetHeader.
+// Ethernet frames of simulated hosts at a bump's ports, as ports give them (transport/ports/port.h): behind a
+// VirtioNetHeader.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 
 #include "base/endpoint.h"
 #include "tenants.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 
 namespace netsum::app {
 namespace {

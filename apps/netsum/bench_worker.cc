@@ -13,7 +13,7 @@
 #include "exercise.h"
 #include "netsum/communicator.h"
 #include "packet_security.h"
-#include "transport/switch_list.h"
+#include "transport/addresses/switch_list.h"
 
 namespace netsum::app {
 namespace {

@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "transport/socket.h"
+#include "transport/system/socket.h"
 
 namespace netsum::app {
 namespace {

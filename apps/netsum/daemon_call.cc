@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "transport/switch_list.h"
+#include "transport/addresses/switch_list.h"
 
 namespace netsum::app {
 

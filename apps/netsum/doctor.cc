@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "transport/switch_list.h"
+#include "transport/addresses/switch_list.h"
 
 namespace netsum::app {
 namespace {

@@ -17,8 +17,8 @@
 #include "control/certificate.h"
 #include "doctor.h"
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 
 namespace netsum::app {
 namespace {

@@ -22,9 +22,9 @@
 
 #include "doctor.h"
 #include "session/words.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
-#include "transport/udp.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/udp.h"
+#include "transport/system/socket.h"
 
 namespace netsum::app {
 namespace {

@@ -12,11 +12,11 @@
 #include "netsum/error.h"
 #include "protocol/switchml/probe.h"
 #include "session/words.h"
-#include "transport/addresses.h"
-#include "transport/interfaces.h"
-#include "transport/path.h"
-#include "transport/translation.h"
-#include "transport/udp.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/addresses/translation.h"
+#include "transport/datagram/path.h"
+#include "transport/datagram/udp.h"
 #include "wire/switchml.h"
 
 namespace netsum::app {

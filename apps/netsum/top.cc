@@ -6,7 +6,7 @@
 #include "control/client.h"
 #include "screen.h"
 #include "top_text.h"
-#include "transport/switch_list.h"
+#include "transport/addresses/switch_list.h"
 
 namespace netsum::app {
 namespace {

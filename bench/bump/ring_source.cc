@@ -26,7 +26,7 @@
 #include "base/bytes.h"
 #include "base/crc32.h"
 #include "base/virtio_net.h"
-#include "transport/port_set.h"
+#include "transport/ports/port_set.h"
 #include "wire/ethernet.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "protocol/switchml/switch.h"
-#include "transport/fake.h"
+#include "transport/datagram/fake.h"
 #include "wire/switchml.h"
 
 namespace netsum {

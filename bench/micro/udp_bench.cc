@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/udp.h"
+#include "transport/datagram/udp.h"
 
 namespace netsum::transport {
 namespace {

@@ -12,7 +12,7 @@
 #include "agreement.h"
 #include "bindings/settings/reach.h"
 #include "process.h"
-#include "transport/random.h"
+#include "transport/system/random.h"
 
 namespace netsum::mpi {
 namespace {

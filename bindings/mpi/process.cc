@@ -11,7 +11,7 @@
 
 #include "agreement.h"
 #include "job.h"
-#include "transport/random.h"
+#include "transport/system/random.h"
 
 namespace netsum::mpi {
 namespace {

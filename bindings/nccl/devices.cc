@@ -14,8 +14,8 @@
 
 #include "bindings/settings/settings.h"
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 
 namespace netsum::nccl {
 namespace {

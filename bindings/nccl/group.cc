@@ -10,7 +10,7 @@
 #include "base/crc32c.h"
 #include "bindings/nccl/log.h"
 #include "bindings/settings/reach.h"
-#include "transport/random.h"
+#include "transport/system/random.h"
 
 namespace netsum::nccl {
 namespace {

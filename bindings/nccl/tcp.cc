@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "runtime/thread.h"
-#include "transport/addresses.h"
-#include "transport/random.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/random.h"
 
 namespace netsum::nccl {
 namespace {

@@ -15,7 +15,7 @@
 #include "bindings/nccl/abi.h"
 #include "bindings/nccl/devices.h"
 #include "netsum/error.h"
-#include "transport/socket.h"
+#include "transport/system/socket.h"
 
 namespace netsum::nccl {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
-#include "transport/switch_list.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/switch_list.h"
+#include "transport/system/socket.h"
 
 namespace netsum::settings {
 namespace {

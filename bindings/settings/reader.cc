@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/numbers.h"
-#include "transport/switch_list.h"
+#include "transport/addresses/switch_list.h"
 
 namespace netsum::settings {
 

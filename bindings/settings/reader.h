@@ -84,7 +84,7 @@ class Reader {
 
   bool seconds(const std::string& name, std::chrono::milliseconds& duration, double least, double most) const;
   [[nodiscard]] std::vector<std::string> addresses(
-      const std::string& name) const;  // HOST:PORT[,...], or transport/switch_list.h's
+      const std::string& name) const;  // HOST:PORT[,...], or transport/addresses/switch_list.h's
 
   [[nodiscard]] static Error bad(const std::string& text) { return {ErrorCode::bad_argument, text}; }
 

@@ -1,7 +1,7 @@
 // Linux's description of an Ethernet frame whose checksum or segmentation is left to the next device: virtio's
 // struct virtio_net_hdr (OASIS virtio 1.2, 5.1.6), without num_buffers. It precedes every frame that a port
-// (transport/port.h) hands out or takes, and travels with the frame. A host behind a veth or a virtual card leaves both
-// undone by default, so a wire that loses this header breaks all TCP of that host.
+// (transport/ports/port.h) hands out or takes, and travels with the frame. A host behind a veth or a virtual card leaves
+// both undone by default, so a wire that loses this header breaks all TCP of that host.
 #pragma once
 
 #include <cstddef>

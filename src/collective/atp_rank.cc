@@ -7,8 +7,8 @@
 #include "jobs/atp_job.h"
 #include "protocol/atp/worker_lane.h"
 #include "seal/sealer.h"
-#include "transport/addresses.h"
-#include "transport/caches.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/caches.h"
 #include "wire/atp.h"
 
 namespace netsum::collective {

@@ -16,7 +16,7 @@
 #include "runtime/shared_engine.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
-#include "transport/switch_list.h"
+#include "transport/addresses/switch_list.h"
 
 namespace netsum {
 

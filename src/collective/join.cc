@@ -11,8 +11,8 @@
 #include "collective/reach.h"
 #include "runtime/thread.h"
 #include "session/check.h"
-#include "transport/interfaces.h"
-#include "transport/lossy.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/datagram/lossy.h"
 
 namespace netsum::collective {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "netsum/error.h"
 #include "runtime/thread.h"
-#include "transport/local_messages.h"
+#include "transport/local/local_messages.h"
 
 namespace netsum::collective {
 namespace {

@@ -13,9 +13,9 @@
 #include "netsum/communicator.h"
 #include "runtime/arenas.h"
 #include "runtime/shared_engine.h"
-#include "transport/local_messages.h"
-#include "transport/local_socket.h"
-#include "transport/shared_memory.h"
+#include "transport/local/local_messages.h"
+#include "transport/local/local_socket.h"
+#include "transport/local/shared_memory.h"
 
 namespace netsum::collective {
 

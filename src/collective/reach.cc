@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "runtime/thread.h"
-#include "transport/addresses.h"
-#include "transport/dpdk_path.h"
-#include "transport/interfaces.h"
-#include "transport/next_hop.h"
-#include "transport/path.h"
-#include "transport/translation.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/addresses/next_hop.h"
+#include "transport/addresses/translation.h"
+#include "transport/bypass/dpdk_path.h"
+#include "transport/datagram/path.h"
 #include "wire/switchml.h"
 
 namespace netsum::collective {

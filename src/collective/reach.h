@@ -14,11 +14,11 @@
 #include "control/client.h"
 #include "netsum/communicator.h"
 #include "protocol/switchml/probe.h"
-#include "transport/frame_host.h"
-#include "transport/multicast.h"
-#include "transport/udp.h"
-#include "transport/verbs_ring.h"
-#include "transport/xdp_path.h"
+#include "transport/bypass/frame_host.h"
+#include "transport/bypass/xdp_path.h"
+#include "transport/datagram/multicast.h"
+#include "transport/datagram/udp.h"
+#include "transport/rdma/verbs_ring.h"
 
 namespace netsum::collective {
 

@@ -11,7 +11,7 @@
 
 #include "control/broken.h"
 #include "session/words.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 
 namespace netsum::control {
 namespace {

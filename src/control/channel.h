@@ -15,7 +15,7 @@
 #include "control/ends.h"
 #include "control/lookup.h"
 #include "netsum/error.h"
-#include "transport/own_descriptor.h"
+#include "transport/system/own_descriptor.h"
 
 namespace netsum::control {
 

@@ -20,8 +20,8 @@
 
 #include "control/broken.h"
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 
 namespace netsum::control {
 namespace {

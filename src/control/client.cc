@@ -13,7 +13,7 @@
 #include "base/waiting.h"
 #include "control/border.h"
 #include "control/channel.h"
-#include "transport/socket.h"
+#include "transport/system/socket.h"
 
 namespace netsum::control {
 namespace {

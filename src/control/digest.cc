@@ -4,7 +4,7 @@
 #include <openssl/hmac.h>
 
 #include "netsum/error.h"
-#include "transport/random.h"
+#include "transport/system/random.h"
 
 namespace netsum::control {
 namespace {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 
 namespace netsum::control {
 namespace {

@@ -34,7 +34,7 @@
 #include "session/supervisor.h"
 #include "session/words.h"
 #include "telemetry/flight_file.h"
-#include "transport/random.h"
+#include "transport/system/random.h"
 
 namespace netsum::control {
 namespace {

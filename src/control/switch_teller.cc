@@ -14,7 +14,7 @@
 #include "control/channel.h"
 #include "control/client.h"
 #include "control/clock.h"
-#include "transport/socket.h"
+#include "transport/system/socket.h"
 
 namespace netsum::control {
 namespace {

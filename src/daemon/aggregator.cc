@@ -14,9 +14,9 @@
 #include "service/probe_service.h"
 #include "service/switchml_chip_service.h"
 #include "service/switchml_service.h"
-#include "transport/addresses.h"
-#include "transport/interfaces.h"
-#include "transport/multicast.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/datagram/multicast.h"
 #include "wire/atp.h"
 
 namespace netsum {

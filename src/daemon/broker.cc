@@ -14,8 +14,8 @@
 #include "daemon/local_peers.h"
 #include "netsum/error.h"
 #include "runtime/thread.h"
-#include "transport/local_socket.h"
-#include "transport/random.h"
+#include "transport/local/local_socket.h"
+#include "transport/system/random.h"
 
 namespace netsum::daemon {
 namespace {

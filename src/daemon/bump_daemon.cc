@@ -28,10 +28,10 @@
 #include "service/netreduce_service.h"
 #include "service/stalled_chunks.h"
 #include "telemetry/metrics_server.h"
-#include "transport/addresses.h"
-#include "transport/port_set.h"
-#include "transport/random.h"
-#include "transport/udp.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/udp.h"
+#include "transport/ports/port_set.h"
+#include "transport/system/random.h"
 #include "wire/ethernet.h"
 
 namespace netsum::daemon {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "protocol/netreduce/connection.h"
-#include "transport/socket.h"
+#include "transport/system/socket.h"
 
 namespace netsum::daemon {
 

@@ -6,7 +6,7 @@
 #include "dataplane/xdp/xdp.h"
 #include "netsum/error.h"
 #include "runtime/thread.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 
 namespace netsum::daemon {
 

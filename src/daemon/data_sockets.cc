@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/dpdk_path.h"
-#include "transport/interfaces.h"
-#include "transport/lossy.h"
-#include "transport/udp.h"
-#include "transport/xdp_path.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/bypass/dpdk_path.h"
+#include "transport/bypass/xdp_path.h"
+#include "transport/datagram/lossy.h"
+#include "transport/datagram/udp.h"
 
 namespace netsum::daemon {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "netsum/types.h"
-#include "transport/transport.h"
+#include "transport/datagram/transport.h"
 
 namespace netsum::daemon {
 

@@ -7,8 +7,8 @@
 
 #include "runtime/arenas.h"
 #include "runtime/shared_segment.h"
-#include "transport/random.h"
-#include "transport/shared_memory.h"
+#include "transport/local/shared_memory.h"
+#include "transport/system/random.h"
 
 namespace netsum::daemon {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/time.h"
-#include "transport/local_messages.h"
-#include "transport/local_socket.h"
+#include "transport/local/local_messages.h"
+#include "transport/local/local_socket.h"
 
 namespace netsum::daemon {
 

@@ -1,8 +1,8 @@
 #include "daemon/packet_security.h"
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/interfaces.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
 
 namespace netsum::daemon {
 

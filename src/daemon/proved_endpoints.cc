@@ -11,10 +11,10 @@
 #include <system_error>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/interfaces.h"
-#include "transport/random.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/system/random.h"
+#include "transport/system/socket.h"
 
 namespace netsum::daemon {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "daemon/switches.h"
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/interfaces.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
 
 namespace netsum::daemon {
 

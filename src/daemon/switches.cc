@@ -4,8 +4,8 @@
 
 #include "daemon/data_sockets.h"
 #include "daemon/proved_endpoints.h"
-#include "transport/addresses.h"
-#include "transport/path.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/path.h"
 
 namespace netsum::daemon {
 

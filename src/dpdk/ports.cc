@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/frame_ports.h"
+#include "transport/bypass/frame_ports.h"
 
 namespace netsum::dpdk {
 namespace {

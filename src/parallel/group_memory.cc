@@ -11,7 +11,7 @@
 
 #include "netsum/error.h"
 #include "runtime/thread.h"
-#include "transport/local_socket.h"
+#include "transport/local/local_socket.h"
 
 namespace netsum::parallel {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/time.h"
-#include "transport/shared_memory.h"
+#include "transport/local/shared_memory.h"
 
 namespace netsum::parallel {
 

@@ -14,7 +14,7 @@
 #include "base/bytes.h"
 #include "base/siphash.h"
 #include "runtime/thread.h"
-#include "transport/socket.h"
+#include "transport/system/socket.h"
 
 namespace netsum::parallel {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "netsum/error.h"
 #include "runtime/thread.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 
 namespace netsum::parallel {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "runtime/packet_loop.h"
 #include "service/lane.h"
-#include "transport/transport.h"
+#include "transport/datagram/transport.h"
 
 namespace netsum::runtime {
 

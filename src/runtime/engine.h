@@ -15,7 +15,7 @@
 #include "protocol/worker_lane.h"
 #include "runtime/arenas.h"
 #include "stream/operation.h"
-#include "transport/transport.h"
+#include "transport/datagram/transport.h"
 
 namespace netsum::runtime {
 

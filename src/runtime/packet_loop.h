@@ -14,7 +14,7 @@
 #include "runtime/busy_poll.h"
 #include "runtime/flood_gate.h"
 #include "runtime/thread.h"
-#include "transport/transport.h"
+#include "transport/datagram/transport.h"
 
 namespace netsum::runtime {
 

@@ -13,7 +13,7 @@
 #include "base/virtio_net.h"
 #include "runtime/busy_poll.h"
 #include "runtime/memory.h"
-#include "transport/port.h"
+#include "transport/ports/port.h"
 #include "wire/roce.h"
 
 namespace netsum::runtime {

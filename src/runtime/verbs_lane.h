@@ -5,7 +5,7 @@
 
 #include "protocol/netreduce/worker.h"
 #include "protocol/worker_lane.h"
-#include "transport/verbs_ring.h"
+#include "transport/rdma/verbs_ring.h"
 
 namespace netsum::runtime {
 

@@ -20,7 +20,7 @@
 #include "runtime/thread.h"
 #include "stream/operation.h"
 #include "stream/operation_log.h"
-#include "transport/transport.h"
+#include "transport/datagram/transport.h"
 
 namespace netsum::runtime {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 
 namespace netsum::telemetry {
 namespace {

@@ -10,7 +10,7 @@
 #include "session/check.h"
 #include "session/words.h"
 #include "telemetry/shallow_json.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 
 namespace netsum::telemetry {
 namespace {

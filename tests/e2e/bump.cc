@@ -1,6 +1,6 @@
 // A bump in the wire that only bridges: what the netns tests send through it is to arrive as through a cable.
 //
-// usage: bump PORT PORT...     (ports: src/transport/port.h)
+// usage: bump PORT PORT...     (ports: src/transport/ports/port.h)
 //
 // Prints `ready`, bridges until SIGTERM or SIGINT, then prints its counters as one JSON object.
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "netsum/error.h"
 #include "protocol/netreduce/bridge.h"
 #include "runtime/packet_loop.h"
-#include "transport/port_set.h"
+#include "transport/ports/port_set.h"
 
 namespace netsum {
 namespace {

@@ -22,7 +22,7 @@
 #include "protocol/switchml/probe.h"
 #include "runtime/thread.h"
 #include "support/raw_channel.h"
-#include "transport/udp.h"
+#include "transport/datagram/udp.h"
 #include "wire/switchml.h"
 
 namespace netsum {

@@ -14,8 +14,8 @@
 #include <numeric>
 
 #include "e2e/rank_threads.h"
-#include "transport/local_socket.h"
-#include "transport/shared_memory.h"
+#include "transport/local/local_socket.h"
+#include "transport/local/shared_memory.h"
 
 namespace netsum {
 namespace {

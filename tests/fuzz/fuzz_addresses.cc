@@ -8,9 +8,9 @@
 
 #include "fuzz/harness.h"
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/multicast.h"
-#include "transport/service_records.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/service_records.h"
+#include "transport/datagram/multicast.h"
 
 extern "C" int __real_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list);
 extern "C" int __wrap_getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list) {

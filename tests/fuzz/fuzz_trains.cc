@@ -15,9 +15,9 @@
 
 #include "fuzz/harness.h"
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/segment_trains.h"
-#include "transport/train_receiver.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/segment_trains.h"
+#include "transport/datagram/train_receiver.h"
 
 namespace {
 

@@ -10,7 +10,8 @@ import re
 import sys
 import tempfile
 
-# Folder -> folders that it may include, besides itself. Lower layers first; a cycle cannot be written down here.
+# Folder -> folders that it may include, besides itself. Lower layers first; a cycle cannot be written down here. Who may include a
+# folder may include those inside it.
 ALLOWED = {
     "base": set(),
     "wire": {"base"},
@@ -22,12 +23,18 @@ ALLOWED = {
     "session": {"base", "seal", "stream", "protocol", "encoding"},
     "jobs": {"base", "wire", "seal", "protocol", "session", "encoding"},
     "service": {"base", "wire", "seal", "protocol", "session", "jobs"},
-    "transport": {"base", "wire"},
-    "dpdk": {"transport"},  # the plugin that it loads
-    "dataplane": {"base", "wire", "protocol", "service", "transport"},  # switches outside of this process
-    "telemetry": {"base", "session", "transport"},
-    "control": {"base", "wire", "seal", "stream", "session", "transport", "telemetry", "encoding", "jobs"},
-    "runtime": {"base", "wire", "stream", "protocol", "service", "transport"},
+    "transport/system": {"base"},
+    "transport/addresses": {"base", "wire", "transport/system"},
+    "transport/datagram": {"base", "transport/system", "transport/addresses"},
+    "transport/bypass": {"base", "wire", "transport/system", "transport/addresses", "transport/datagram"},
+    "transport/ports": {"base", "transport/system", "transport/addresses", "transport/datagram", "transport/bypass"},
+    "transport/rdma": {"base", "transport/system", "transport/datagram"},
+    "transport/local": {"base", "transport/system"},
+    "dpdk": {"transport/bypass"},  # the plugin that it loads
+    "dataplane": {"base", "wire", "protocol", "service", "transport/system", "transport/addresses"},  # switches outside of this process
+    "telemetry": {"base", "session", "transport/system", "transport/addresses"},
+    "control": {"base", "wire", "seal", "stream", "session", "transport/system", "transport/addresses", "telemetry", "encoding", "jobs"},
+    "runtime": {"base", "wire", "stream", "protocol", "service", "transport/datagram", "transport/ports", "transport/rdma"},
     "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service", "jobs"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
     "daemon": {"base", "wire", "protocol", "session", "jobs", "service", "transport", "dataplane", "telemetry", "control", "runtime"},
@@ -83,12 +90,19 @@ def without_comments(text):
     return re.sub(r"//[^\n]*", "", re.sub(r"/\*.*?\*/", blank, text, flags=re.S))
 
 
+def layer_of(path):
+    """The layer that a path below src/ is in: its first two folders if these are one, and otherwise the first."""
+    folders = path.split("/")[:-1]
+    inner = "/".join(folders[:2])
+    return inner if inner in ALLOWED else (folders or [""])[0]
+
+
 def complaint(folder, bracket, header):
     """What is wrong with this include in this folder ("public": include/netsum), or None."""
     first = header.split("/")[0] if "/" in header else ""
     if folder in OF_BINDINGS:
-        layer = "/".join(header.split("/")[:2]) if first == "bindings" else first
-        if layer in OF_BINDINGS[folder] | {folder} or not (layer in ALLOWED or first == "bindings"):
+        layer = "/".join(header.split("/")[:2]) if first == "bindings" else layer_of(header)
+        if {layer, first} & (OF_BINDINGS[folder] | {folder}) or not (layer in ALLOWED or first == "bindings"):
             return None
         return f"{folder}/ may not include {layer}/"
     if folder == "public":
@@ -99,12 +113,13 @@ def complaint(folder, bracket, header):
         if header in PUBLIC_WORDS or folder in FACADES:
             return None
         return "only " + ", ".join(sorted(FACADES)) + " include the façades' headers"
-    if first in ALLOWED:
+    layer = layer_of(header)
+    if layer in ALLOWED:
         if first != folder and header not in ONLY.get((folder, first), {header}):
             return f"{folder}/ knows no protocol, and includes nothing of {first}/ but " + ", ".join(sorted(ONLY[folder, first]))
-        if first == folder or first in ALLOWED[folder]:
+        if {layer, first} & (ALLOWED[folder] | {folder}):
             return None
-        return f"{folder}/ may not include {first}/"
+        return f"{folder}/ may not include {layer}/"
     if first in {"apps", "bindings", "tests", "bench"}:
         return "src/ includes nothing from above itself"
     if bracket == '"':
@@ -125,7 +140,7 @@ def beyond_border(where, header):
 
 def check(root):
     violations = []
-    places = [(path.relative_to(root / "src").parts[0], path) for path in (root / "src").rglob("*")]
+    places = [(layer_of(str(path.relative_to(root / "src"))), path) for path in (root / "src").rglob("*")]
     # sim/ns3 is a program, above all of these as apps/ is: ns-3 beside the simulator.
     places += [("sim", path) for path in (root / "sim").rglob("*") if path.parent.name != "ns3"]
     places += [("/".join(path.relative_to(root).parts[:2]), path) for path in (root / "bindings").rglob("*")]
@@ -165,7 +180,12 @@ SAMPLES = [
     ("sim/runtime.cc", '#include <thread>\n#include "runtime/thread.h"\n', 2),
     ("src/base/upward.h", '#include "wire/switchml.h"\n', 1),
     ("src/wire/sideways.h", '#include "kernels/kernels.h"\n', 1),
-    ("src/transport/upward.cc", '#include "protocol/switchml/switch.h"\n#include "session/registry.h"\n', 2),
+    ("src/transport/rdma/upward.cc", '#include "protocol/switchml/switch.h"\n#include "session/registry.h"\n', 2),
+    ("src/transport/ports/good.cc", '#include "transport/bypass/ring.h"\n#include "transport/ports/port.h"\n', 0),
+    ("src/transport/bypass/sideways.cc", '#include "transport/ports/port.h"\n#include "transport/drawer.h"\n', 2),
+    ("src/transport/drawer.cc", '#include <vector>\n', 1),
+    ("src/collective/inner.cc", '#include "transport/datagram/udp.h"\n', 0),
+    ("src/telemetry/inner.cc", '#include "transport/datagram/udp.h"\n#include "transport/system/socket.h"\n', 1),
     ("src/stream/angle.h", "#include <runtime/thread.h>\n", 1),
     ("src/protocol/threads.cc", "#include <atomic>\n#  include <mutex>\n#include <thread>\n", 3),
     ("src/session/system.cc", "#include <iostream>\n#include <sys/socket.h>\n#include <unistd.h>\n#include <time.h>\n", 4),

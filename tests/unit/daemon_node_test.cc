@@ -15,9 +15,9 @@
 #include "daemon/packet_security.h"
 #include "daemon/proved_endpoints.h"
 #include "jobs/switchml_job.h"
-#include "transport/addresses.h"
-#include "transport/path.h"
-#include "transport/udp.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/path.h"
+#include "transport/datagram/udp.h"
 #include "unit/transport_fixture.h"
 #include "wire/switchml.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/shared_segment.h"
-#include "transport/shared_memory.h"
+#include "transport/local/shared_memory.h"
 
 namespace netsum::daemon {
 namespace {

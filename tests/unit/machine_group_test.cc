@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "runtime/thread.h"
-#include "transport/local_socket.h"
+#include "transport/local/local_socket.h"
 
 namespace netsum::parallel {
 namespace {

@@ -17,7 +17,7 @@
 #include "runtime/aggregator_lane.h"
 #include "runtime/thread.h"
 #include "service/switchml_service.h"
-#include "transport/udp.h"
+#include "transport/datagram/udp.h"
 #include "wire/epochs.h"
 
 namespace netsum::runtime {

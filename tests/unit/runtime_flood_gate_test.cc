@@ -10,7 +10,7 @@
 
 #include "runtime/aggregator_lane.h"
 #include "service/switchml_service.h"
-#include "transport/udp.h"
+#include "transport/datagram/udp.h"
 #include "unit/transport_fixture.h"
 #include "wire/atp.h"
 #include "wire/roce.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/verbs_lane.h"
-#include "transport/verbs_ring.h"
+#include "transport/rdma/verbs_ring.h"
 #include "wire/netreduce.h"
 
 namespace netsum::runtime {

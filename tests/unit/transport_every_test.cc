@@ -3,9 +3,9 @@
 #include <string>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/fake.h"
-#include "transport/udp.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/fake.h"
+#include "transport/datagram/udp.h"
 #include "unit/transport_fixture.h"
 
 namespace netsum::transport {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/datagram/transport.h"
 
 namespace netsum::transport {
 

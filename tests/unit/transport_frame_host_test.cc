@@ -1,5 +1,5 @@
 // Hosts over ports in memory: frames that leave, frames that arrive, and several hosts on wires.
-#include "transport/frame_host.h"
+#include "transport/bypass/frame_host.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 #include "wire/udp_frame.h"
 
 namespace netsum::transport {

@@ -1,5 +1,5 @@
 // Libraries that are loaded when they are first called, and plugins: what is said where they are not there.
-#include "transport/late_library.h"
+#include "transport/system/late_library.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "netsum/error.h"
-#include "transport/plugin.h"
+#include "transport/system/plugin.h"
 
 namespace netsum::transport {
 namespace {

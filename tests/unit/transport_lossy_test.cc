@@ -1,12 +1,12 @@
 // Injected loss: which datagrams are dropped depends on seed, stream and number alone.
-#include "transport/lossy.h"
+#include "transport/datagram/lossy.h"
 
 #include <cmath>
 #include <cstring>
 #include <set>
 
-#include "transport/addresses.h"
-#include "transport/fake.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/fake.h"
 #include "unit/transport_fixture.h"
 
 namespace netsum::transport {

@@ -1,13 +1,13 @@
 // Ranges of multicast groups as text, and groups that several sockets of this host hear.
-#include "transport/multicast.h"
+#include "transport/datagram/multicast.h"
 
 #include <map>
 #include <memory>
 #include <optional>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/udp.h"
+#include "transport/addresses/addresses.h"
+#include "transport/datagram/udp.h"
 #include "unit/transport_fixture.h"
 
 namespace netsum::transport {

@@ -1,4 +1,4 @@
-#include "transport/neighbours.h"
+#include "transport/bypass/neighbours.h"
 
 #include <gtest/gtest.h>
 

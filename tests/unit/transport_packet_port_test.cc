@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "netsum/error.h"
-#include "transport/port_set.h"
+#include "transport/ports/port_set.h"
 #include "unit/transport_fixture.h"
 
 namespace netsum::transport {

@@ -16,9 +16,9 @@
 #include <string>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/frame_queue.h"
-#include "transport/port_set.h"
+#include "transport/addresses/addresses.h"
+#include "transport/ports/frame_queue.h"
+#include "transport/ports/port_set.h"
 #include "unit/transport_fixture.h"
 
 namespace netsum::transport {

@@ -1,5 +1,5 @@
 // Memory that others may read: nobody but its maker can write it, or make it shorter under a reader.
-#include "transport/shared_memory.h"
+#include "transport/local/shared_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "netsum/error.h"
-#include "transport/local_socket.h"
+#include "transport/local/local_socket.h"
 
 namespace netsum::transport {
 namespace {

@@ -1,5 +1,5 @@
 // Names of switches, as people and DNS write them.
-#include "transport/switch_list.h"
+#include "transport/addresses/switch_list.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "netsum/error.h"
-#include "transport/service_records.h"
+#include "transport/addresses/service_records.h"
 
 namespace netsum::transport {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "base/cache_line.h"
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/caches.h"
-#include "transport/interfaces.h"
-#include "transport/udp.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/datagram/udp.h"
+#include "transport/system/caches.h"
 #include "unit/transport_fixture.h"
 
 namespace netsum::transport {

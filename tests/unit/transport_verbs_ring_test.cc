@@ -1,6 +1,6 @@
 // The ring on RDMA hardware, over a libibverbs that is none: it notes what a device is asked for, and ends work as the tests
 // say. The functions here take the place of the library's.
-#include "transport/verbs_ring.h"
+#include "transport/rdma/verbs_ring.h"
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>

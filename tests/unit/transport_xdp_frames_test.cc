@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "transport/xdp_frames.h"
+#include "transport/bypass/xdp_frames.h"
 
 namespace netsum::transport {
 namespace {

@@ -8,12 +8,12 @@
 #include <string>
 
 #include "netsum/error.h"
-#include "transport/addresses.h"
-#include "transport/next_hop.h"
-#include "transport/packet_port.h"
-#include "transport/port_set.h"
-#include "transport/udp.h"
-#include "transport/xdp_path.h"
+#include "transport/addresses/addresses.h"
+#include "transport/addresses/next_hop.h"
+#include "transport/bypass/xdp_path.h"
+#include "transport/datagram/udp.h"
+#include "transport/ports/packet_port.h"
+#include "transport/ports/port_set.h"
 #include "unit/transport_fixture.h"
 #include "wire/udp_frame.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "netsum/error.h"
-#include "transport/port_set.h"
+#include "transport/ports/port_set.h"
 #include "unit/transport_fixture.h"
 
 namespace netsum::transport {

@@ -1,6 +1,6 @@
 #include "dataplane/bmv2/bmv2.h"
 
-#include "transport/plugin.h"
+#include "transport/system/plugin.h"
 
 namespace netsum::dataplane::bmv2 {
 namespace {

@@ -13,7 +13,7 @@
 #include "netsum/error.h"
 #include "protocol/switchml/chip_rule.h"
 #include "protocol/switchml/chip_stalled.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 #include "wire/switchml_chip.h"
 
 namespace netsum::dataplane::bmv2 {

@@ -16,7 +16,7 @@
 #include "dataplane/bmv2/target.h"
 #include "protocol/switchml/chip_rule.h"
 #include "service/chip_plane.h"
-#include "transport/next_hop.h"
+#include "transport/addresses/next_hop.h"
 
 namespace netsum::dataplane::bmv2 {
 

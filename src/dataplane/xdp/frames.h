@@ -3,7 +3,7 @@
 
 #include "base/endpoint.h"
 #include "dataplane/xdp/maps.h"
-#include "transport/next_hop.h"
+#include "transport/addresses/next_hop.h"
 
 namespace netsum::dataplane::xdp {
 

@@ -17,8 +17,8 @@
 #include "dataplane/xdp/frames.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_stalled.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 #include "wire/switchml_chip.h"
 
 namespace netsum::dataplane::xdp {

@@ -12,7 +12,7 @@
 #include "dataplane/xdp/maps.h"
 #include "dataplane/xdp/program.h"
 #include "service/chip_plane.h"
-#include "transport/next_hop.h"
+#include "transport/addresses/next_hop.h"
 
 namespace netsum::dataplane::xdp {
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "dataplane/xdp/maps.h"
-#include "transport/next_hop.h"
+#include "transport/addresses/next_hop.h"
 
 namespace netsum::dataplane::xdp {
 namespace {

@@ -2,7 +2,7 @@
 // and an accelerator that takes the gradients out of the bridged traffic. Hosts keep their transport and are unaware of it;
 // frames other than gradients are forwarded unchanged. docs/operate-bump.md tells operators how to run one.
 //
-// Frames have the ports' format (transport/port.h): behind a VirtioNetHeader, without FCS.
+// Frames have the ports' format (transport/ports/port.h): behind a VirtioNetHeader, without FCS.
 //
 // Where hosts of a ring are in several racks, there is a bump in each (§3.3, racks.h). What bumps send each other, sums and
 // totals, are datagrams, and come from no port; the headers of connections between racks are frames, as hosts sent them.

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 
 namespace netsum::hostile {
 namespace {

@@ -16,8 +16,8 @@
 #include "control/border.h"
 #include "control/channel_server.h"
 #include "jobs/switchml_job.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 
 namespace netsum::hostile {
 namespace {

@@ -26,7 +26,7 @@
 #include "control/client.h"
 #include "sim/random.h"
 #include "tests/support/raw_channel.h"
-#include "transport/addresses.h"
+#include "transport/addresses/addresses.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 

@@ -42,8 +42,8 @@
 #include "jobs/tree.h"
 #include "sim/random.h"
 #include "tests/support/raw_channel.h"
-#include "transport/addresses.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
 #include "wire/atp.h"
 #include "wire/switchml.h"
 

@@ -3,8 +3,8 @@
 //
 // usage: endpoint PORT OWN_MAC PEER_MAC OWN_ADDRESS send|receive|receive_silent BYTES MESSAGES WINDOW MTU FIRST_PSN SECONDS
 //
-// PORT as src/transport/port.h has it. Prints `listening TCP_PORT`, where guest/verbs.cc tells it of its end; when all is
-// done, what the queue pair has counted, as a JSON object. receive_silent: messages have no immediate value. Exit codes:
+// PORT as src/transport/ports/port.h has it. Prints `listening TCP_PORT`, where guest/verbs.cc tells it of its end; when all
+// is done, what the queue pair has counted, as a JSON object. receive_silent: messages have no immediate value. Exit codes:
 // those of guest/verbs.cc.
 #include <arpa/inet.h>
 #include <poll.h>
@@ -24,9 +24,9 @@
 #include "netsum/error.h"
 #include "protocol/roce/queue_pair.h"
 #include "runtime/thread.h"
-#include "transport/addresses.h"
-#include "transport/port.h"
-#include "transport/socket.h"
+#include "transport/addresses/addresses.h"
+#include "transport/ports/port.h"
+#include "transport/system/socket.h"
 #include "wire/ethernet.h"
 
 namespace netsum {

@@ -1,0 +1,92 @@
+#include "transport/addresses/interfaces.h"
+
+#include <ifaddrs.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "transport/addresses/addresses.h"
+#include "transport/system/socket.h"
+
+namespace netsum::transport {
+namespace {
+
+[[nodiscard]] bool is_at(const sockaddr* address, const Endpoint& wanted) {
+  if (address == nullptr || (address->sa_family != AF_INET && address->sa_family != AF_INET6)) return false;
+  sockaddr_storage storage{};
+  std::memcpy(&storage, address, address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  return endpoint_of(storage).address == wanted.address;
+}
+
+// Asks for the route to one address.
+struct RouteRequest {
+  nlmsghdr header{};
+  rtmsg route{};
+  rtattr attribute{};
+  std::array<std::uint8_t, 16> address{};
+  rtattr scope_attribute{};
+  std::uint32_t scope = 0;
+};
+static_assert(sizeof(RouteRequest) == sizeof(nlmsghdr) + sizeof(rtmsg) + 2 * sizeof(rtattr) + 20);
+
+[[nodiscard]] RouteRequest route_request(const Endpoint& to) {
+  RouteRequest request;
+  const bool ipv4 = is_ipv4(to);
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = RTM_GETROUTE;
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  request.route.rtm_family = ipv4 ? AF_INET : AF_INET6;
+  request.route.rtm_dst_len = ipv4 ? 32 : 128;
+  request.attribute.rta_type = RTA_DST;
+  request.attribute.rta_len = static_cast<unsigned short>(RTA_LENGTH(ipv4 ? 4 : 16));
+  std::memcpy(request.address.data(), to.address.data() + (ipv4 ? 12 : 0), ipv4 ? 4 : 16);
+  if (ipv4 || to.scope == 0) {
+    request.header.nlmsg_len = static_cast<std::uint32_t>(sizeof(nlmsghdr) + sizeof(rtmsg) + request.attribute.rta_len);
+    return request;
+  }
+  request.scope_attribute.rta_type = RTA_OIF;
+  request.scope_attribute.rta_len = static_cast<unsigned short>(RTA_LENGTH(sizeof request.scope));
+  request.scope = to.scope;
+  return request;
+}
+
+}  // namespace
+
+bool is_of_this_host(const Endpoint& address) {
+  const Descriptor netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  const RouteRequest request = route_request(address);
+  // The kernel answers before send() returns, so this does not wait.
+  if (::send(netlink.number(), &request, request.header.nlmsg_len, 0) < 0) return false;
+  alignas(nlmsghdr) std::array<std::byte, 4096> answer{};
+  const ssize_t bytes = ::recv(netlink.number(), answer.data(), answer.size(), MSG_DONTWAIT);
+  nlmsghdr header{};
+  rtmsg route{};
+  if (bytes < static_cast<ssize_t>(sizeof header + sizeof route)) return false;
+  std::memcpy(&header, answer.data(), sizeof header);
+  std::memcpy(&route, answer.data() + sizeof header, sizeof route);
+  return header.nlmsg_type == RTM_NEWROUTE && route.rtm_type == RTN_LOCAL;
+}
+
+std::optional<Interface> interface_of(const Endpoint& address) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (!is_at(each->ifa_addr, address)) continue;
+    const Descriptor any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ifreq request{};
+    std::strncpy(request.ifr_name, each->ifa_name, sizeof request.ifr_name - 1);
+    if (::ioctl(any.number(), SIOCGIFMTU, &request) != 0 || request.ifr_mtu <= 0) return std::nullopt;
+    return Interface{each->ifa_name, static_cast<std::uint32_t>(request.ifr_mtu), (each->ifa_flags & IFF_LOOPBACK) != 0};
+  }
+  return std::nullopt;
+}
+
+}  // namespace netsum::transport

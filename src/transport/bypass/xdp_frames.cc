@@ -1,0 +1,92 @@
+#include "transport/bypass/xdp_frames.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace netsum::transport {
+
+XdpFrames::XdpFrames(XdpRings& rings, std::span<std::byte> memory, std::size_t frame_bytes)
+    : rings_(rings), memory_(memory), frame_bytes_(frame_bytes), frames_(memory.size() / frame_bytes) {
+  const std::size_t half = frames_ / 2;
+  taken_.reserve(most_taken);
+  addresses_.reserve(most_taken);
+  for (std::size_t i = 0; i < half; ++i) addresses_.push_back(i * frame_bytes_);
+  give_back();
+  for (std::size_t i = frames_; i > half; --i) free_.push_back((i - 1) * frame_bytes_);
+}
+
+// There is always room: the ring has it for all frames that may be in it.
+void XdpFrames::give_back() {
+  std::uint32_t at = 0;
+  const auto count = static_cast<std::uint32_t>(addresses_.size());
+  if (count == 0 || xsk_ring_prod__reserve(&rings_.fill, count, &at) != count) return;
+  // A whole frame, wherever in it the kernel had put what arrived.
+  for (std::uint32_t i = 0; i < count; ++i) {
+    *xsk_ring_prod__fill_addr(&rings_.fill, at + i) = addresses_[i] & ~(std::uint64_t{frame_bytes_} - 1);
+  }
+  xsk_ring_prod__submit(&rings_.fill, count);
+  addresses_.clear();
+}
+
+std::span<const iovec> XdpFrames::take() {
+  give_back();
+  taken_.clear();
+  std::uint32_t at = 0;
+  const std::uint32_t count = xsk_ring_cons__peek(&rings_.received, most_taken, &at);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const xdp_desc& frame = *xsk_ring_cons__rx_desc(&rings_.received, at + i);
+    taken_.push_back({memory_.data() + frame.addr, frame.len});
+    addresses_.push_back(frame.addr);
+  }
+  if (count > 0) xsk_ring_cons__release(&rings_.received, count);
+  return taken_;
+}
+
+std::size_t XdpFrames::waiting() const {
+  return __atomic_load_n(rings_.received.producer, __ATOMIC_RELAXED) - rings_.received.cached_cons;
+}
+
+void XdpFrames::collect() {
+  std::uint32_t at = 0;
+  const std::uint32_t count = xsk_ring_cons__peek(&rings_.completed, static_cast<std::uint32_t>(places()), &at);
+  for (std::uint32_t i = 0; i < count; ++i) free_.push_back(*xsk_ring_cons__comp_addr(&rings_.completed, at + i));
+  if (count > 0) xsk_ring_cons__release(&rings_.completed, count);
+}
+
+std::span<std::byte> XdpFrames::add(std::size_t bytes) {
+  if (bytes > frame_bytes_) return {};
+  if (free_.empty()) collect();
+  std::uint32_t at = 0;
+  if (free_.empty() || xsk_ring_prod__reserve(&rings_.transmit, 1, &at) != 1) return {};
+  xdp_desc& frame = *xsk_ring_prod__tx_desc(&rings_.transmit, at);
+  frame = {free_.back(), static_cast<std::uint32_t>(bytes), 0};
+  free_.pop_back();
+  ++added_;
+  return memory_.subspan(frame.addr, bytes);
+}
+
+void XdpFrames::take_back() {
+  --rings_.transmit.cached_prod;
+  free_.push_back(xsk_ring_prod__tx_desc(&rings_.transmit, rings_.transmit.cached_prod)->addr);
+  --added_;
+}
+
+void XdpFrames::submit() {
+  if (added_ == 0) return;
+  xsk_ring_prod__submit(&rings_.transmit, static_cast<std::uint32_t>(added_));
+  added_ = 0;
+}
+
+std::size_t XdpFrames::unsent() const {
+  return *rings_.transmit.producer - __atomic_load_n(rings_.transmit.consumer, __ATOMIC_ACQUIRE);
+}
+
+std::size_t XdpFrames::outgoing() const {
+  const std::uint32_t completed =
+      __atomic_load_n(rings_.completed.producer, __ATOMIC_RELAXED) - rings_.completed.cached_cons;
+  return places() - free_.size() - completed;
+}
+
+}  // namespace netsum::transport

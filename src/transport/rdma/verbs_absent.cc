@@ -1,0 +1,21 @@
+#include "netsum/error.h"
+#include "transport/rdma/verbs_ring.h"
+
+namespace netsum::transport {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(ErrorCode::refused, "this netsum was built without libibverbs (cmake -D NETSUM_VERBS=ON)");
+}
+
+}  // namespace
+
+std::unique_ptr<VerbsRing> open_verbs_ring(const VerbsOptions&) {
+  refuse();
+}
+
+std::uint32_t verbs_path_mtu(const std::string&, std::uint8_t) {
+  refuse();
+}
+
+}  // namespace netsum::transport
