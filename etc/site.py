@@ -32,6 +32,15 @@ def anchor(heading):
 def copied(root, pages, path):
     """The page, below files/, of a file or folder that a document links to and that is no document."""
     target = root / path
+    if path.suffix in (".md", ".json"):  # tables are a page outside of the navigation; numbers stay as they are
+        page = pages / "files" / path
+        page.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".json":
+            shutil.copy(target, page)
+        elif not page.exists():
+            page.touch()  # it may link back
+            written(root, pages, path, page)
+        return page
     files = sorted(file for file in target.iterdir() if file.is_file()) if target.is_dir() else [target]
     page = pages / "files" / (path.as_posix() + ".md")
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -156,8 +165,6 @@ def collected(root, pages, title, about, pattern, page):
 def make(root, binary, pages):
     shutil.copytree(root / "docs/images", pages / "images")
     (pages / "site.css").write_text(".md-grid { max-width: 84rem; }\n", encoding="utf-8")  # commands are long
-    for numbers in (root / "docs").glob("*.json"):
-        shutil.copy(numbers, pages)
     for document in sorted((root / "docs").glob("*.md")):
         written(root, pages, document.relative_to(root), pages / document.name)
     for document, page in OTHERS.items():

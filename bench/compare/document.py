@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The generated parts of docs/performance.md and of docs/performance-tables.md beside it, from the JSON of scripts/bench: the ratios
-and goals in the first, every run in the second. What stands outside their marks is written by hand.
+"""The generated part of docs/performance.md, ratios and goals, and every run as tables beside the JSON of scripts/bench from which both
+are made. What stands outside the page's marks is written by hand.
 
-document.py --check JSON docs/performance.md    exit code 1 if either document is not what the JSON gives
+document.py --check JSON docs/performance.md    exit code 1 if the page or the tables are not what the JSON gives
 """
 import os
 import re
@@ -202,7 +202,7 @@ def summary(found, plots):
              "least 20 pairs, on every processor seen. Of several processors the smallest and the largest ratio are shown. Where a row says *on A*,",
              "it was not measured on the others, or differs there. Plots are of the processor that was measured last. Runs on a machine that was",
              "too busy are discarded. Tensors are float32. [benchmarks.md](benchmarks.md#scriptsbench) says how all of it is measured;",
-             "[performance-tables.md](performance-tables.md) has every run and the commands.", ""]
+             "[performance-tables.md](../bench/results/performance-tables.md) has every run and the commands.", ""]
     parts = processors.lettered(found)
     for letter, name in processors.names(found).items():
         lines += [f"- Processor {letter}: {name}", *(f"  - Measured on {machine}" for machine in measured_on(parts[letter]))]
@@ -216,8 +216,9 @@ def summary(found, plots):
 
 
 def tables(found):
-    """Of performance-tables.md."""
-    lines = ["*Idle* is the share of the machine that was idle while the first host's link was busy. *TAT* is the tensor aggregation time.", ""]
+    """All of performance-tables.md."""
+    lines = ["# How fast it is: every run", "", "The runs behind the ratios of [performance.md](../../docs/performance.md), made from the JSON beside it by "
+             "`scripts/bench --document`.", "", "*Idle* is the share of the machine that was idle while the first host's link was busy. *TAT* is the tensor aggregation time.", ""]
     parts, names = processors.lettered(found), processors.names(found)
     for letter, part in parts.items():
         for machine, commands in measured_on(part).items():
@@ -249,14 +250,13 @@ def read(path):
         return file.read()
 
 
-def pages(found, path):
-    """What each document is to be: {path: text}. path: of performance.md."""
-    beside = re.sub(r"\.md$", "-tables.md", path)
-    return {path: replaced(read(path), summary(found, pictures_beside(path))), beside: replaced(read(beside), tables(found))}
+def pages(found, numbers, path):
+    """What each document is to be: {path: text}. numbers, path: of the JSON and of performance.md."""
+    return {path: replaced(read(path), summary(found, pictures_beside(path))), re.sub(r"(\.json)?$", "-tables.md", numbers, count=1): tables(found)}
 
 
-def update(found, path):
-    for page, text in pages(found, path).items():
+def update(found, numbers, path):
+    for page, text in pages(found, numbers, path).items():
         with open(page, "w", encoding="utf-8") as file:
             file.write(text)
 
@@ -264,7 +264,7 @@ def update(found, path):
 def main():
     if len(sys.argv) != 4 or sys.argv[1] != "--check":
         raise SystemExit(__doc__)
-    wrong = [page for page, text in pages(results.read(sys.argv[2]), sys.argv[3]).items() if read(page) != text]
+    wrong = [page for page, text in pages(results.read(sys.argv[2]), *sys.argv[2:]).items() if not os.path.exists(page) or read(page) != text]
     for page in wrong:
         print(f"{page} is not what {sys.argv[2]} gives: scripts/bench --json {sys.argv[2]} --document", file=sys.stderr)
     if wrong:

@@ -207,7 +207,7 @@ def main():
     parser.add_argument("--rate", default="", help="of the links with 8 workers and more, in place of the highest that iperf3 finds exact")
     parser.add_argument("--json", metavar="FILE", help="keep results there, beside those of other suites")
     parser.add_argument("--plots", metavar="FOLDER", help="draw all that is in --json there")
-    parser.add_argument("--document", action="store_true", help="write the tables of all that is in --json into docs/performance.md and docs/performance-tables.md")
+    parser.add_argument("--document", action="store_true", help="write all that is in --json into docs/performance.md, and as tables beside FILE")
     args = parser.parse_args()
     if args.list:
         show_list()
@@ -232,7 +232,7 @@ def main():
     if args.plots:
         draw.all_plots(session.found, args.plots)
     if args.document:
-        document.update(session.found, os.path.join(ROOT, "docs/performance.md"))
+        document.update(session.found, args.json, os.path.join(ROOT, "docs/performance.md"))
     if session.wrong:
         print(f"{session.wrong} wrong elements", file=sys.stderr)
     if session.failed:

@@ -29,7 +29,7 @@ def chosen(names):
 
 
 def make(figure, options):
-    """What docs/reproduction.json has of it."""
+    """What bench/results/reproduction.json has of it."""
     began = time.monotonic()
     result = figure.make(options.short)
     seconds = time.monotonic() - began
@@ -61,7 +61,7 @@ def main():
     os.makedirs(options.output, exist_ok=True)
     made = {figure.name: make(figure, options) for figure in chosen(options.names)}
     if options.document:
-        document.update(made, os.path.join(ROOT, "docs"))
+        document.update(made)
     say(f"{len(made)} in {sum(each['seconds'] for each in made.values()):.0f} s")
 
 

@@ -48,7 +48,7 @@ def is_barred(file):
 
 def check(root):
     documents = [path for path in (root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")) if path.exists()]
-    documents += sorted((root / "docs").glob("*.md"))
+    documents += sorted((root / "docs").glob("*.md")) + sorted((root / "bench/results").glob("*.md"))
     violations = [] if documents else [f"{root}: no document found"]
     for document in documents:
         for number, line in enumerate(document.read_text(encoding="utf-8").split("\n"), 1):

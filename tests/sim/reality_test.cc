@@ -1,5 +1,5 @@
 // The simulator against reality: tensor aggregation times that scripts/bench measured over scripts/testbed's links
-// (docs/performance.json), within 5 %.
+// (bench/results/performance.json), within 5 %.
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@ namespace {
 
 // Of a run: its group in scripts/bench's suites, and the entrant.
 double measured(const std::string& run) {
-  std::ifstream file(std::string(NETSUM_SOURCE_DIR) + "/docs/performance.json");
+  std::ifstream file(std::string(NETSUM_SOURCE_DIR) + "/bench/results/performance.json");
   const nlohmann::json all = nlohmann::json::parse(file);
   for (const auto& processor : all.at("processors")) {
     if (processor.at("runs").contains(run)) return processor.at("runs").at(run).at("tat_seconds").get<double>();
   }
-  throw std::runtime_error("docs/performance.json has no run '" + run + "'");
+  throw std::runtime_error("bench/results/performance.json has no run '" + run + "'");
 }
 
 void expect_as_measured(const std::string& run, const std::string& scenario) {

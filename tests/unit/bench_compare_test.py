@@ -250,33 +250,32 @@ class Document(unittest.TestCase):
 
     def test_replaces_only_what_is_between_its_marks(self):
         with tempfile.TemporaryDirectory() as folder:
-            paths = [os.path.join(folder, name) for name in ("performance.md", "performance-tables.md")]
-            for path in paths:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(f"before\n{document.BEGIN}\nold\n{document.END}\nby hand\n")
-            self.assertEqual(list(document.pages(example(), paths[0])), paths)
-            document.update(example(), paths[0])
-            texts = dict(zip(paths, map(document.read, paths)))
-            for text, word in zip(texts.values(), ("Gloo over SwitchML", "All of shaped-4")):
-                self.assertRegex(text, re.compile(rf"\Abefore\n.*{word}.*\nby hand\n\Z", re.S))
-                self.assertNotIn("old\n", text)
-            self.assertEqual(document.pages(example(), paths[0]), texts)
+            numbers, page, beside = (os.path.join(folder, name) for name in ("results.json", "performance.md", "results-tables.md"))
+            with open(page, "w", encoding="utf-8") as file:
+                file.write(f"before\n{document.BEGIN}\nold\n{document.END}\nby hand\n")
+            self.assertEqual(list(document.pages(example(), numbers, page)), [page, beside])
+            document.update(example(), numbers, page)
+            texts = {path: document.read(path) for path in (page, beside)}
+            self.assertRegex(texts[page], re.compile(r"\Abefore\n.*Gloo over SwitchML.*\nby hand\n\Z", re.S))
+            self.assertNotIn("old\n", texts[page])
+            self.assertIn("All of shaped-4", texts[beside])
+            self.assertEqual(document.pages(example(), numbers, page), texts)
 
-    def test_check_finds_either_page_that_is_not_what_the_numbers_give(self):
+    def test_check_finds_a_page_or_tables_that_is_not_what_the_numbers_give(self):
         with tempfile.TemporaryDirectory() as folder:
-            numbers, *paths = (os.path.join(folder, name) for name in ("results.json", "performance.md", "performance-tables.md"))
+            numbers, *paths = (os.path.join(folder, name) for name in ("results.json", "performance.md", "results-tables.md"))
             results.write(numbers, example())
-            for path in paths:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(f"{document.BEGIN}\n{document.END}\n")
+            with open(paths[0], "w", encoding="utf-8") as file:
+                file.write(f"{document.BEGIN}\n{document.END}\n")
 
             def check():
                 tool = os.path.join(ROOT, "bench/compare/document.py")
                 return subprocess.run([sys.executable, "-B", tool, "--check", numbers, paths[0]], capture_output=True, text=True, check=False)
-            document.update(example(), paths[0])
+            self.assertEqual(check().returncode, 1)  # there are no tables yet
+            document.update(example(), numbers, paths[0])
             self.assertEqual((check().returncode, check().stdout), (0, "ok\n"))
             for path in paths:
-                document.update(example(), paths[0])
+                document.update(example(), numbers, paths[0])
                 with open(path, "r+", encoding="utf-8") as file:
                     text = file.read()
                     file.seek(0)
