@@ -1,4 +1,4 @@
-// The two ends of a control connection (docs/control-plane.md): a greeting and a challenge, proofs and a welcome, then one
+// The two ends of a control connection (docs/architecture.md): a greeting and a challenge, proofs and a welcome, then one
 // request at a time and its answer. Pure: bytes in and out, no sockets and no clock.
 #pragma once
 

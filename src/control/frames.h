@@ -1,4 +1,4 @@
-// Frames of the control plane (docs/control-plane.md): eight bytes, a payload, and once the ends have a key a tag.
+// Frames of the control plane (docs/architecture.md): eight bytes, a payload, and once the ends have a key a tag.
 //
 //   0  length of the payload, 32 bits     4  kind     5  1: with a tag     6  zero, 16 bits        little endian
 //

@@ -23,7 +23,7 @@
 
 namespace netsum::control {
 
-// ---- before a caller has proved its tokens; docs/control-plane.md
+// ---- before a caller has proved its tokens; docs/architecture.md
 
 struct Greeting {
   std::string version;      // of netsum, in words

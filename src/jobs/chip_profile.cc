@@ -58,7 +58,7 @@ std::string check_members(const ChipProfile& profile, const Placement& placement
   return std::to_string(*most) + " ranks and switches are directly below " +
          (a_switch == root ? "the aggregator" : "switch " + placement.switches[a_switch]) + ", a chip for at most " +
          std::to_string(profile.max_members) +
-         ": put the ranks of each rack below a chip of their own (bench --spine, NETSUM_SPINE; docs/placing-aggregators.md)";
+         ": put the ranks of each rack below a chip of their own (bench --spine, NETSUM_SPINE; docs/choosing.md)";
 }
 
 }  // namespace

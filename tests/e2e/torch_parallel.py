@@ -336,10 +336,10 @@ def case_hsdp_example(rank, size):
 
 
 def case_first_script(rank, size):
-    """What docs/pytorch.md begins with."""
+    """What docs/start.md has."""
     folder = os.path.dirname(os.path.abspath(__file__))
-    with open(f"{folder}/../../docs/pytorch.md", encoding="utf-8") as file:
-        script = file.read().split("```python file train.py\n")[1].split("```")[0]
+    with open(f"{folder}/../../docs/start.md", encoding="utf-8") as file:
+        script = file.read().split("cat >train.py <<'END'\n")[1].split("\nEND\n")[0]
     exec(compile(script, "train.py", "exec"), {"__name__": "__main__"})  # pylint: disable=exec-used
 
 
