@@ -121,7 +121,7 @@ def check(page, text):
             in_list = True
         elif re.match(r"\S", line):
             in_list = False
-        if blank and not in_list and re.match(r"    \S", line):
+        if blank and re.match(r" {6,}\S" if in_list else r" {4,}\S", line):
             wrong.append(f"{page}:{number}: a block by indentation alone: a fence has room for a class")
         blank = not line.strip()
     return wrong
@@ -214,7 +214,7 @@ def run(source, page, with_all):
 def self_test():
     wrong = []
     for text, expected in (("```sh run\ntrue\n```\n```text output\na\n```\n```python\n1\n```\n", 0), ("```sh\ntrue\n```\n", 1), ("```\ntrue\n```\n", 1), ("a\n\n    true\n", 1),
-                           ("- a\n\n    still the list\n", 0), ("```sh shown\ntrue ...\n```\n```text output\na\n```\n", 1), ("- a\n\n  ```sh run\n  true\n  ```\n", 1),
+                           ("- a\n\n    still the list\n", 0), ("- a\n\n      true\n", 1), ("```sh shown\ntrue ...\n```\n```text output\na\n```\n", 1), ("- a\n\n  ```sh run\n  true\n  ```\n", 1),
                            ("```toml file a.toml\na = 1\n```\n<!-- run\ntrue\n-->\n", 0)):
         if len(check("page", text)) != expected:
             wrong.append(f"{text!r}: expected {expected}, found {check('page', text)}")
