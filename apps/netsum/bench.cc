@@ -73,8 +73,8 @@ class BenchCommand final : public Command {
     s.add("warmup-elements", options_.warmup_elements, "E",
           "Most elements of an untimed call, to save time on slow links; 0: --elements");
     s.add("seed", options_.seed, "S", "Seed of the inputs and, if --loss-seed is 0, of the losses");
-    s.add("loss", options_.loss, "P", "Drop each datagram with this probability at its receiver, in both directions")
-        .between(0.0, 0.9);
+    s.add("loss", options_.loss, "P", "Drop this share of the datagrams at their receivers, in both directions: 0.01, or 1%")
+        .share(0.9);
     s.add("loss-seed", options_.loss_seed, "S", "Seed of the losses; 0: --seed");
     s.add("threads", options_.threads, "T",
           "I/O threads of a worker; 0: one, or if all run on this machine, one per CPU up to 8 (pinned on at most 8 CPUs)")
@@ -83,7 +83,9 @@ class BenchCommand final : public Command {
           "Elements per packet: a multiple of 64 up to 1024, or of 256; NetReduce: a power of two from 64 to 1024, or "
           "without --verbs a multiple of 1024; 0: as many as the MTU allows");
     s.add("slots", options_.slots, "N",
-          "Slots per lane (the window), a power of two; NetReduce: messages; 0: from the measured bandwidth-delay product");
+          "Window of each lane: slots, a power of two; NetReduce: messages; 0: from the measured bandwidth-delay product (a "
+          "switch's own "
+          "slots: --switch-slots)");
     s.add("message-packets", options_.message_packets, "L",
           "NetReduce: packets per message; 0: a quarter of the measured window")
         .between(0, 4096);

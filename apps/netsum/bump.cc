@@ -28,7 +28,8 @@ class BumpCommand final : public Command {
                "At the root: address (--listen) of a rack's bump; repeat the flag for each rack");
     s.add("switch-parent", parents_, "SWITCH=PARENT[,...]",
           "With --racks: for each bump that is not directly below this one, the next bump upstream");
-    s.add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
+    s.add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share (a rank's --slots: its window)")
+        .positive();
     s.add("metrics", options_.metrics, "[HOST:]PORT",
           "Serve a web page at http://HOST:PORT, and Prometheus metrics at /metrics; no HOST: that of --listen");
     s.add("flight-records", options_.flight_records, "FOLDER",

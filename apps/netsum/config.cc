@@ -86,6 +86,34 @@ Declared& Declared::between(double least, double most) {
   return within(least, most, "requires a number");
 }
 
+// What was meant by 5 is 5% here and 0.05 there: a number alone is a share, and above 1 it is an error that says so.
+Declared& Declared::share(double most) {
+  std::ostringstream range;
+  range << "SHARE in [0 - " << most << "]";
+  CLI::Validator limits(
+      [=](std::string& text) {
+        const bool has_sign = text.ends_with('%');
+        const std::string number = has_sign ? text.substr(0, text.size() - 1) : text;
+        double value{};
+        const bool is_number = CLI::detail::lexical_cast(number, value);
+        if (has_sign) value /= 100;
+        std::ostringstream words;
+        words.precision(std::numeric_limits<double>::max_digits10);
+        if (is_number && value >= 0 && value <= most) {
+          words << value;
+          text = words.str();  // what follows reads a number
+          return std::string();
+        }
+        words.precision(6);
+        words << "requires a share from 0 to " << most << " (0.01, or 1%), not '" << text << "'";
+        if (is_number && !has_sign && value > 1) words << ": " << text << " percent is " << text << "%";
+        return words.str();
+      },
+      range.str());
+  option_.transform(limits);
+  return *this;
+}
+
 // CLI11's own words would be "Value --json not in range 0.000000 to 1.000000".
 template <class Number>
 Declared& Declared::within(Number least, Number most, const char* requires_what) {

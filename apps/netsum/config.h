@@ -33,6 +33,7 @@ class Declared {
   explicit Declared(CLI::Option& option) : option_(option) {}
   Declared& between(int least, int most);
   Declared& between(double least, double most);
+  Declared& share(double most);  // 0.01, or 1%
   Declared& positive();
   Declared& at_least(std::uint64_t least);
   Declared& group(const std::string& heading);  // "": not listed

@@ -40,7 +40,7 @@ class ParallelCommand final : public Command {
           "Elements per packet, as in bench all-reduce; 0: as many as the MTU allows")
         .group(network);
     s.add("slots", options_.slots, "N",
-          "Slots per lane, as in bench all-reduce; 0: from the measured bandwidth-delay product")
+          "Window of each lane, as in bench all-reduce; 0: from the measured bandwidth-delay product")
         .group(network);
     s.add("message-packets", options_.message_packets, "L",
           "NetReduce: packets per message; 0: a quarter of the measured window")

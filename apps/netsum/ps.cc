@@ -19,7 +19,9 @@ class PsCommand final : public Command {
     s.add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
     s.add("threads", options_.threads, "N", "I/O threads, each with its own socket; the switches need at least as many")
         .between(1, 64);
-    s.add("slots", options_.slots, "N", "Chunks of 256 elements that all jobs together may have in flight").positive();
+    s.add("slots", options_.slots, "N",
+          "Chunks of 256 elements that all jobs together may have in flight (a rank's --slots: its window)")
+        .positive();
     s.add("switch-parent", parents_, "SWITCH=PARENT[,...]",
           "For each switch that is not directly below this server, the next switch upstream");
     s.add("indexing", options_.indexing, "HOW",
@@ -42,7 +44,7 @@ class PsCommand final : public Command {
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file of trusted CAs: use TLS on the control channels to switches");
     s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank that is silent for this long counts as dead")
         .at_least(1000);
-    s.add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
+    s.add("loss", options_.loss, "P", "Tests: drop this share of the received datagrams: 0.01, or 1%").share(0.9);
     s.add("seed", options_.loss_seed, "S", "Seed of --loss");
     s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");

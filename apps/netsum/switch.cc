@@ -22,7 +22,9 @@ class SwitchCommand final : public Command {
   SwitchCommand(CLI::App& app, Sections& sections) : Command(app, "switch", sections) {
     settings().add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
     settings().add("threads", options_.threads, "N", "I/O threads, each with its own socket and slots").between(1, 64);
-    settings().add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share").positive();
+    settings()
+        .add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share (a rank's --slots: its window)")
+        .positive();
     settings()
         .add("pool-slots", options_.pool_slots, "N",
              "ATP: aggregator slots of each thread, which all jobs share; 0: as many as hold 8 million elements")
@@ -64,7 +66,7 @@ class SwitchCommand final : public Command {
         .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS",
              "A rank that is silent for this long counts as dead")
         .at_least(1000);
-    settings().add("loss", options_.loss, "P", "Tests: drop each received datagram with this probability").between(0.0, 1.0);
+    settings().add("loss", options_.loss, "P", "Tests: drop this share of the received datagrams: 0.01, or 1%").share(0.9);
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
     settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
     settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");

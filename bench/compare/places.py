@@ -71,7 +71,7 @@ class Shaped:
         self.state = loss, tcp, lossy
 
     def lose(self, percent, *hosts):
-        subprocess.run([TESTBED, "loss", str(percent), *hosts], check=True, env={**os.environ, **self.bed.environment})
+        subprocess.run([TESTBED, "loss", f"{percent}%", *hosts], check=True, env={**os.environ, **self.bed.environment})
 
     def sent(self):
         """Bytes that the first host's link has carried, both ways."""

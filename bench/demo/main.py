@@ -41,6 +41,16 @@ def between(least, most, kind):
     return parse
 
 
+def a_loss(text):
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 0.2:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a share from 0 to 0.2 (0.01, or 1%)")
+    return value
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message):
         print(f"demo: {message} (see scripts/demo --help)", file=sys.stderr)
@@ -56,8 +66,8 @@ def parse(words):
                             f"\nResults: result.json and accuracy.svg in {FOLDER}. Exit code 1: something failed, or a sum was wrong."))
     parser.add_argument("--protocol", choices=("switchml", "atp", "netreduce"), default="switchml", help="netsum's (%(default)s)")
     parser.add_argument("--workers", type=between(2, 32, int), default=4, metavar="N", help="(%(default)s)")
-    parser.add_argument("--loss", type=between(0, 0.2, float), default=0.0, metavar="SHARE",
-                        help="of packets, on each link, each way (%(default)g)")
+    parser.add_argument("--loss", type=a_loss, default=0.0, metavar="SHARE",
+                        help="of packets (0.01, or 1%%), on each link, each way (%(default)g)")
     parser.add_argument("--wire", choices=("float32", "bfloat16", "float16"), default="float32", help="how gradients travel (%(default)s)")
     parser.add_argument("--rate", type=a_rate, help="of each link, each way (150mbit; 100mbit for more than 4 workers)")
     parser.add_argument("--tcp", choices=("cubic", "bbr", "reno"), default="cubic",

@@ -96,7 +96,7 @@ class Links:
 
     def __init__(self, workers, servers, rate, loss, tcp):
         self.workers, self.tcp = workers, tcp
-        self.star = Star(workers + servers, rate, None, ["--loss", f"{100 * loss:.10g}", "--tcp", tcp])
+        self.star = Star(workers + servers, rate, None, ["--loss", f"{loss:.8f}", "--tcp", tcp])
 
     def __enter__(self):
         self.star.__enter__()

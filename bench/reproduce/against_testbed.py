@@ -59,7 +59,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("testbed",))
     parser.add_argument("--rate", default="50mbit", help="of each link: what two processors drive; four and more drive 200mbit")
-    parser.add_argument("--losses", type=float, nargs="+", default=[0, 1], metavar="PERCENT", help="of each link, each way")
+    parser.add_argument("--losses", type=float, nargs="+", default=[0, 0.01], metavar="SHARE", help="of each link, each way (0.01 is 1 %%)")
     parser.add_argument("--elements", type=int, default=3_125_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round of short tensors, on a busy machine too: whether it works")
@@ -67,7 +67,7 @@ def main():
     options = parser.parse_args()
     if options.quick:
         options.elements, options.rounds = 500_000, 1
-    cases = [(name, percent) for name in SETTINGS for percent in options.losses]
+    cases = [(name, 100 * loss) for name in SETTINGS for loss in options.losses]
     found = {case: [] for case in cases}
     with Shaped(WORKERS + 1, options.rate, tcp=("--tcp", "reno")) as place:
         for round_ in range(options.rounds):

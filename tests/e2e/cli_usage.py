@@ -156,7 +156,18 @@ class Configuration(unittest.TestCase):
                 self.assertRegex(result.stderr, f"{name}(: requires a .*| has no value)")
         result = cli.run("switch", "--loss", "nan")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("--loss: requires a number from 0 to 1, not 'nan'", result.stderr)
+        self.assertIn("--loss: requires a share from 0 to 0.9 (0.01, or 1%), not 'nan'", result.stderr)
+
+    def test_a_loss_is_a_share_or_has_its_sign(self):
+        for given in ("0.5", "50%", "50.0%"):
+            for result in (cli.run("switch", "--loss", given, "--print-config"), cli.run("switch", "--print-config", env={"NETSUM_LOSS": given}),
+                           cli.run("switch", "--print-config", "--config", self.file(f"[switch]\nloss = '{given}'\n"))):
+                self.assertRegex(result.stdout, r"(?m)^loss = 0\.5 ", result.stderr)
+        for given, words in (("5", "requires a share from 0 to 0.9 (0.01, or 1%), not '5': 5 percent is 5%"), ("1", "not '1' (see"), ("95%", "not '95%' (see"),
+                             ("-1%", "not '-1%' (see"), ("%", "not '%' (see")):
+            result = cli.run("bench", "all-reduce", "--loss", given)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(words, result.stderr)
 
     def test_a_file_with_a_mistake_is_named_with_its_line_in_plain_words(self):
         not_toml = ": this is not TOML: each line is `key = value` (strings and dates in quotes, each key once), "

@@ -23,7 +23,7 @@ def demo(*words):
 
 class Refusals(unittest.TestCase):
     def test_one_line_and_status_2(self):
-        for words, said in ((["--loss", "2"], "--loss"), (["--protocol", "ring"], "--protocol"), (["--rate", "fast"], "a rate is like"),
+        for words, said in ((["--loss", "2"], "0.01, or 1%"), (["--protocol", "ring"], "--protocol"), (["--rate", "fast"], "a rate is like"),
                             (["--workers", "1"], "--workers"), (["--wire", "bfloat16", "--protocol", "atp"], "SwitchML's"),
                             (["--loss", "0.01", "--loopback"], "--loss needs links")):
             with self.subTest(words=words):

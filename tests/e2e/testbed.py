@@ -76,7 +76,7 @@ def loss():
     seen = {"one link": send("H0", "SW", 1000)[0], "the other way": send("SW", "H0", 1000)[0], "two links": send("H0", "H1", 1000)[0]}
     subprocess.run([os.environ["TESTBED_SCRIPT"], "loss", "0"], check=True)
     seen["later"] = send("H0", "H1", 100)[0]
-    subprocess.run([os.environ["TESTBED_SCRIPT"], "loss", "40", "H1"], check=True)
+    subprocess.run([os.environ["TESTBED_SCRIPT"], "loss", "0.4", "H1"], check=True)
     return dict(seen, of_others=send("H0", "H1", 100)[0], of_one=send("H1", "H0", 1000)[0])
 
 
@@ -145,7 +145,7 @@ class Links(unittest.TestCase):
                 self.check_rate(seen["back"], across)
 
     def test_each_link_loses_each_way_until_told_otherwise(self):
-        seen = self.run_case("loss", "--loss", "40", "--queue", "2000000")
+        seen = self.run_case("loss", "--loss", "40%", "--queue", "2000000")
         # Of 1000 by 0.6 and 0.36: six standard deviations are less than 95.
         self.assertAlmostEqual(seen["one link"], 600, delta=95)
         self.assertAlmostEqual(seen["the other way"], 600, delta=95)
@@ -188,7 +188,7 @@ class Life(unittest.TestCase):
         self.assertEqual(self.settings(), before)
 
     def test_an_error_takes_everything_down(self):
-        for arguments, word in ((("--tcp", "nonesuch"), "nonesuch"), (("--loss", "101"), "percent"), (("--mtu", "99999"), "")):
+        for arguments, word in ((("--tcp", "nonesuch"), "nonesuch"), (("--loss", "40"), "a share"), (("--mtu", "99999"), "")):
             with self.subTest(arguments=arguments), RunningTestbed(*arguments, "--", "true") as process:
                 self.assertNotIn(process.wait(LIMIT), (0, 77))
                 self.assertIn(word, "\n".join(process.err))
