@@ -251,7 +251,7 @@ void check_interfaces(const std::optional<Endpoint>& local, Findings& findings) 
     findings.push_back({"multicast", Level::good,
                         multicast
                             ? "--multicast may work: an interface takes multicast (the network's switches need a querier)"
-                            : "--multicast would not work: no interface takes multicast"});
+                            : "no interface takes multicast: results go to each rank by itself, without --multicast"});
   }
 }
 

@@ -203,10 +203,15 @@ std::optional<Endpoint> check_switch(const SwitchToAsk& asked, Findings& finding
     hello = client.hello(for_control);
   } catch (const Error& error) {
     const bool refused = error.code() == ErrorCode::refused;
-    findings.push_back({refused ? "token" : "control", Level::wrong, error.what(),
-                        refused
-                            ? "--token-file FILE, as the daemon has"
-                            : "netsum switch --listen " + asked.address + " ...      (is it running, and is TCP open?)"});
+    const bool lacks_ca = refused && asked.tls_ca.empty() && std::string(error.what()).find("--tls-ca") != std::string::npos;
+    findings.push_back(
+        {lacks_ca  ? "tls"
+         : refused ? "token"
+                   : "control",
+         Level::wrong, error.what(),
+         lacks_ca  ? "--tls-ca FILE: the CA of the daemon's certificate, or that certificate if it signs itself"
+         : refused ? "--token-file FILE, as the daemon has"
+                   : "netsum switch --listen " + asked.address + " ...      (is it running, and is TCP open?)"});
     return local;
   }
   for (Endpoint& lane : hello.lanes) {

@@ -38,12 +38,25 @@ int after_output(int ended) {
   return fail(exit_failed, "the output is incomplete: standard output cannot be written (is the disk full?)");
 }
 
+const CLI::App& chosen(const CLI::App& root) {
+  const CLI::App* command = &root;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+// " (see netsum bench all-reduce --help)"
+std::string help_of(const CLI::App& root) {
+  std::string words;
+  for (const CLI::App* each = &chosen(root); each != nullptr; each = each->get_parent())
+    words = each->get_name() + " " + words;
+  return " (see " + words + "--help)";
+}
+
 // What is wrong with the command line, where CLI11's words are its own ("--rank: 1 required UINT missing").
 std::string in_words(const CLI::App& root, const CLI::ParseError& error) {
   const std::string text = error.what(), kind = error.get_name();
   if (kind == "ValidationError") return text;  // of Settings: "--slots: requires ..."
-  const CLI::App* command = &root;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  const CLI::App* const command = &chosen(root);
   if (kind == "RequiredError") {
     const std::size_t end = text.find(" is required");
     return command->get_subcommands([](const CLI::App*) { return true; }).empty() && end != std::string::npos
@@ -62,7 +75,7 @@ void refuse_unknown(const CLI::App& root, bool has_command) {
   const auto flag = std::find_if(unknown.begin(), unknown.end(), [](const auto& word) { return word.starts_with('-'); });
   const std::string& word = has_command && flag != unknown.end() ? *flag : unknown.front();
   const std::string what = word.starts_with('-') ? "flag" : has_command ? "argument" : "command";
-  throw UsageError("unknown " + what + " '" + word + "' (see netsum --help)");
+  throw UsageError("unknown " + what + " '" + word + "'" + help_of(root));
 }
 
 int run(int argc, char** argv) {
@@ -109,7 +122,7 @@ int run(int argc, char** argv) {
     return after_output(root.exit(success));
   } catch (const CLI::ParseError& error) {
     if (error.get_name() == "RequiredError") refuse_unknown(root, false);
-    return fail(exit_usage, in_words(root, error) + " (see netsum --help)");
+    return fail(exit_usage, in_words(root, error) + help_of(root));
   }
   for (const auto& command : commands) {
     if (!command->chosen()) continue;

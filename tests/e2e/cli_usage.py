@@ -56,7 +56,7 @@ class Usage(unittest.TestCase):
             for value in ("0", "-1", "many"):
                 result = cli.run("switch", f"--{flag}={value}")
                 self.assertEqual((result.returncode, result.stderr), (
-                    2, f"netsum: --{flag}: requires a whole number of at least {least}, not '{value}' (see netsum --help)\n"))
+                    2, f"netsum: --{flag}: requires a whole number of at least {least}, not '{value}' (see netsum switch --help)\n"))
 
     def test_output_that_cannot_be_written_is_an_error(self):
         for words in (["simulate", "--workers", "2", "--seeds", "1..1"], ["--help"], ["end", "--help"], ["--version"], ["switch", "--print-config"]):
@@ -82,13 +82,13 @@ class Usage(unittest.TestCase):
                 self.assertTrue(result.stderr.startswith(f"netsum: {complaint}"), result.stderr)
 
     def test_words_that_are_not_known_are_named(self):
-        for words, complaint in ((["swich"], "unknown command 'swich'"),
-                                 (["bench", "all-reduse", "--workers", "2"], "unknown command 'all-reduse'"),
-                                 (["--foo"], "unknown flag '--foo'"),
-                                 (["bench", "all-reduce", "--wokers", "2"], "unknown flag '--wokers'"),
-                                 (["switch", "now"], "unknown argument 'now'")):
+        for words, complaint, command in ((["swich"], "unknown command 'swich'", ""),
+                                          (["bench", "all-reduse", "--workers", "2"], "unknown command 'all-reduse'", "bench "),
+                                          (["--foo"], "unknown flag '--foo'", ""),
+                                          (["bench", "all-reduce", "--wokers", "2"], "unknown flag '--wokers'", "bench all-reduce "),
+                                          (["switch", "now"], "unknown argument 'now'", "switch ")):
             with self.subTest(words=words):
-                self.assertEqual(cli.run(*words).stderr, f"netsum: {complaint} (see netsum --help)\n")
+                self.assertEqual(cli.run(*words).stderr, f"netsum: {complaint} (see netsum {command}--help)\n")
 
 
 class Configuration(unittest.TestCase):
