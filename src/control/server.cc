@@ -33,6 +33,7 @@
 #include "session/installations.h"
 #include "session/supervisor.h"
 #include "session/words.h"
+#include "telemetry/drop_log.h"
 #include "telemetry/flight_file.h"
 #include "transport/system/random.h"
 
@@ -583,6 +584,7 @@ struct Server::Impl {
       const telemetry::Report seen = report(Reports::Depth::jobs);
       version = seen.version;
       flights.look(seen, now());
+      for (const telemetry::DropLog::Line& line : drops.look(seen, now())) journal.log_of(line.tenant, line.text);
     });
   }
 
@@ -662,6 +664,7 @@ struct Server::Impl {
   Journal journal;
   Callers callers;
   Flights flights;
+  telemetry::DropLog drops;  // the control plane's own thread
   Reports reports;
   std::mutex mutex;  // for all members up to `stopping`
   std::condition_variable changed;

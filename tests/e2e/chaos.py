@@ -388,6 +388,7 @@ class Strangers(Chaos):
                 told = json.loads(stranger.out[-1])
                 print(json.dumps(told), garbage.connections, "connections", file=sys.stderr)
             self.check_counted(told, halfway, text)
+            self.check_said(switch)
             self.check_entitled(told, switch.status()["counters"])
             self.check_all_free(switch)
             self.assertGreater(garbage.connections, 20)
@@ -410,6 +411,12 @@ class Strangers(Chaos):
             self.assertGreater(job["counters"][name], 0, name)
             self.assertTrue(re.search(rf'(?m)^netsum_job_{name}_total{{job="job"}} [1-9]', text), name)
         self.assertEqual(job["counters"]["dropped_mismatch"], 0)  # no forgery came as far as a slot
+
+    def check_said(self, switch):
+        """The log says why packets were dropped, once and not for each."""
+        for reason in ("dropped_rank", "dropped_rank_epoch", "dropped_source"):
+            lines = [line for line in switch.err if "packets were dropped, since" in line and f"({reason})" in line]
+            self.assertIn(len(lines), (1, 2), (reason, switch.err[-50:]))
 
     def check_entitled(self, told, counters):
         self.assertEqual(told["not_entitled"], 0, told["examples"])

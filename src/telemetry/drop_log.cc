@@ -1,0 +1,52 @@
+#include "telemetry/drop_log.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace netsum::telemetry {
+namespace {
+
+constexpr Duration said_again_after = std::chrono::minutes(1);
+
+struct Reason {
+  const char* counter;
+  const char* words;
+};
+// By any protocol's names. The counters of packets that are late or repeated (dropped_old, dropped_stale, ...) are not here.
+constexpr auto reasons = std::to_array<Reason>({
+    {"dropped_source", "their source address is not that with which their rank joined"},
+    {"dropped_rank", "their rank is not in the job"},
+    {"dropped_rank_epoch", "they come from an earlier process of their rank"},
+    {"dropped_slot", "their slot is outside of the job's window"},
+    {"dropped_shape", "their length is not that of their chunk or message"},
+    {"dropped_mismatch", "the ranks issued different calls"},
+    {"dropped_early", "their rank is ahead of its window"},
+    {"dropped_seal", "their seal is missing or wrong: another key, or a packet changed on its way"},
+    {"dropped_header", "their first header does not fit their rank and ring"},
+    {"dropped_misplaced", "their PSN or opcode contradicts the state of their message"},
+    {"dropped_raw", "the switch of their rack passed them on without a sum"},
+});
+
+}  // namespace
+
+std::vector<DropLog::Line> DropLog::look(const Report& seen, Time at) {
+  std::vector<Line> lines;
+  std::map<std::pair<Rates::Key, std::string>, Said> now;
+  for (const JobReport& job : seen.jobs) {
+    for (const Reason& reason : reasons) {
+      const std::uint64_t count = job.counters.value(reason.counter);
+      if (count == 0) continue;
+      Said& said = now[{key_of(job), reason.counter}];
+      if (const auto before = said_.find({key_of(job), reason.counter}); before != said_.end()) said = before->second;
+      if (count <= said.count || at < said.again) continue;
+      lines.push_back({job.job.tenant, "warning: job '" + job.job.job + "': " + std::to_string(count - said.count) +
+                                           " packets were dropped, since " + reason.words + " (" + reason.counter + ")"});
+      said = {count, at + said_again_after};
+    }
+  }
+  said_ = std::move(now);
+  return lines;
+}
+
+}  // namespace netsum::telemetry

@@ -1,0 +1,53 @@
+// Log lines about packets that were dropped, and not by loss.
+#include "telemetry/drop_log.h"
+
+#include <gtest/gtest.h>
+
+namespace netsum::telemetry {
+namespace {
+
+using std::chrono::seconds;
+
+Report dropping(const Counters& of_job, std::uint64_t epoch = 7) {
+  Report report;
+  JobReport job;
+  job.job.job = "train";
+  job.job.tenant = "red";
+  job.job.job_epoch = epoch;
+  job.counters = of_job;
+  report.jobs = {job};
+  return report;
+}
+
+TEST(DropLog, SaysHowManyWereDroppedOnceAMinuteForEachReason) {
+  DropLog log;
+  const Time start{};
+  EXPECT_TRUE(log.look(dropping({{"packets", 9}, {"dropped_source", 0}}), start).empty());
+  const auto first = log.look(dropping({{"dropped_source", 3}}), start + seconds(1));
+  ASSERT_EQ(1U, first.size());
+  EXPECT_EQ("red", first[0].tenant);
+  EXPECT_EQ(
+      "warning: job 'train': 3 packets were dropped, since their source address is not that with which their rank joined "
+      "(dropped_source)",
+      first[0].text);
+  EXPECT_TRUE(log.look(dropping({{"dropped_source", 500}}), start + seconds(60)).empty());
+  EXPECT_EQ(1U, log.look(dropping({{"dropped_source", 500}, {"dropped_shape", 1}}), start + seconds(60)).size());
+  const auto again = log.look(dropping({{"dropped_source", 900}, {"dropped_shape", 1}}), start + seconds(61));
+  ASSERT_EQ(1U, again.size());
+  EXPECT_NE(std::string::npos, again[0].text.find("897 packets"));
+  EXPECT_TRUE(log.look(dropping({{"dropped_source", 900}, {"dropped_shape", 1}}), start + seconds(600)).empty());
+}
+
+TEST(DropLog, KeepsNothingOfJobsThatHaveEnded) {
+  DropLog log;
+  EXPECT_EQ(1U, log.look(dropping({{"dropped_seal", 2}}), Time{}).size());
+  EXPECT_TRUE(log.look(Report{}, Time{} + seconds(1)).empty());
+  EXPECT_EQ(1U, log.look(dropping({{"dropped_seal", 2}}, 8), Time{} + seconds(2)).size());  // another job of this name
+}
+
+TEST(DropLog, WhatIsLateBelongsToLosses) {
+  EXPECT_TRUE(DropLog().look(dropping({{"dropped_old", 5}, {"dropped_stale", 5}, {"dropped_kernel", 5}}), Time{}).empty());
+}
+
+}  // namespace
+}  // namespace netsum::telemetry
