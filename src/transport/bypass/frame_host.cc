@@ -8,14 +8,13 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "base/bytes.h"
 #include "netsum/error.h"
 #include "transport/addresses/addresses.h"
+#include "transport/bypass/frame_datagrams.h"
 #include "transport/system/random.h"
 #include "wire/ipv4.h"
 #include "wire/udp_frame.h"
@@ -23,16 +22,10 @@
 namespace netsum::transport {
 namespace {
 
-constexpr std::size_t most_known_ways = 16384;
 constexpr std::size_t most_handed = 512 << 10;  // bytes of frames that wait for a lane whose queue they did not come to
 // A lane with queues of its own looks at the others so rarely, for frames that the NIC puts there nevertheless.
 constexpr std::uint32_t looks_between = 32;
 constexpr std::uint16_t first_free_port = 49152;
-constexpr int most_batches = 8;
-
-Time time_now() {
-  return Time(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 std::uint32_t number_of(const wire::Ipv4& address) {
   return std::uint32_t{address[0]} << 24 | std::uint32_t{address[1]} << 16 | std::uint32_t{address[2]} << 8 | address[3];
@@ -86,18 +79,15 @@ struct FrameHost::Inbox {
   std::atomic<std::uint64_t> overrun = 0;  // frames that did not fit
 };
 
-class FrameHost::Lane final : public Transport {
+class FrameHost::Lane final : public FrameDatagrams {
  public:
   Lane(std::shared_ptr<FrameHost> host, const Endpoint& local, std::shared_ptr<Inbox> inbox, std::size_t number,
        std::unique_ptr<LaneQueues> lane_queues, const HostLaneOptions& options)
-      : host_(std::move(host)),
+      : FrameDatagrams(local, options.peer, options.ecn, nullptr),
+        host_(std::move(host)),
         lane_queues_(std::move(lane_queues)),
         inbox_(std::move(inbox)),
-        number_(number),
-        peer_(options.peer),
-        local_(local),
-        ecn_(options.ecn),
-        outbox_(*this) {
+        number_(number) {
     const auto& ports = host_->ports_->ports();
     for (std::uint32_t port = 0; port < ports.size(); ++port) {
       const auto own = static_cast<std::uint32_t>(number_ % ports[port].queues);
@@ -114,14 +104,7 @@ class FrameHost::Lane final : public Transport {
   Lane& operator=(const Lane&) = delete;
 
   std::span<const RxView> receive() override;
-  Sink& sink() override { return outbox_; }
   int descriptor() const override { return -1; }
-  Endpoint local() const override { return local_; }
-  Counters counters() const override {
-    Counters counters = counters_;
-    counters.dropped_kernel = dropped_kernel();
-    return counters;
-  }
   // The ports' frames are all lanes': one lane counts them.
   std::uint64_t dropped_kernel() const override {
     return inbox_->overrun.load(std::memory_order_relaxed) + (number_ == 0 ? host_->ports_->overrun() : 0);
@@ -142,54 +125,15 @@ class FrameHost::Lane final : public Transport {
     std::uint32_t queues = 1;
     bool steered = false;  // what is for this lane comes to its queue
   };
-  // The way to an address.
-  struct Way {
-    bool known = false;
-    Time until = Time::min();
-    std::uint32_t port = 0;
-    std::size_t most = 0;  // bytes of a datagram
-    wire::UdpHead head{};
-  };
-
-  // Frames are written where they leave from.
-  class Outbox final : public Sink {
-   public:
-    explicit Outbox(Lane& owner) : owner_(owner) {}
-
-    std::span<std::byte> datagram(const Endpoint& to, std::size_t bytes) override {
-      if (const std::span<std::byte> place = owner_.begin(to, bytes); !place.empty()) {
-        return place.subspan(wire::udp_head_bytes);
-      }
-      unsent_.resize(std::max(unsent_.size(), bytes));
-      return std::span(unsent_).first(bytes);
-    }
-    void multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) override {
-      for (const Endpoint& each : to) {
-        const std::span<std::byte> place = owner_.begin(each, packet.size());
-        if (!place.empty()) std::memcpy(place.data() + wire::udp_head_bytes, packet.data(), packet.size());
-      }
-    }
-    void flush() override {
-      owner_.send();
-      owner_.now_ = time_now();
-    }
-
-   private:
-    Lane& owner_;
-    std::vector<std::byte> unsent_;
-  };
-
   void take_handed();
   bool take(std::uint32_t port, std::uint32_t queue);
   void read(std::uint32_t port, std::span<const std::byte> frame);
-  [[nodiscard]] Way& way_to(const Endpoint& to);
-  void ask_way(const Endpoint& to, Way& way);
-  // The whole frame's place; empty: there is none, and the datagram counts as lost.
-  [[nodiscard]] std::span<std::byte> begin(const Endpoint& to, std::size_t bytes);
-  [[nodiscard]] std::span<std::byte> place(std::uint32_t port, std::size_t bytes);
   void say(std::uint32_t port, wire::Arp arp);
   void send(std::uint32_t port);
-  void send() {
+  bool take() override;
+  std::span<std::byte> place(std::uint32_t port, std::size_t bytes) override;
+  void ask_way(const Endpoint& to, Way& way) override;
+  void send() override {
     for (std::uint32_t port = 0; port < ends_.size(); ++port) {
       if (lane_queues_->added(port) > 0) send(port);
     }
@@ -199,19 +143,10 @@ class FrameHost::Lane final : public Transport {
   std::unique_ptr<LaneQueues> lane_queues_;
   const std::shared_ptr<Inbox> inbox_;
   const std::size_t number_;
-  const std::optional<Endpoint> peer_;
-  const Endpoint local_;
-  const bool ecn_;
-  std::vector<End> ends_;  // by port
-  Outbox outbox_;
-  std::vector<RxView> received_;
+  std::vector<End> ends_;          // by port
   std::vector<std::byte> handed_;  // frames of the inbox
   std::vector<std::size_t> lengths_;
   std::uint32_t looks_ = 0;
-  std::unordered_map<Endpoint, Way, EndpointHash> ways_;
-  std::pair<Endpoint, Way*> last_{};  // of ways_; null: none
-  Time now_ = time_now();
-  Counters counters_;
 };
 
 void FrameHost::Lane::read(std::uint32_t port, std::span<const std::byte> frame) {
@@ -224,10 +159,7 @@ void FrameHost::Lane::read(std::uint32_t port, std::span<const std::byte> frame)
   }
   if (found->to.address != local_.address) return;
   if (found->to.port != local_.port) return host_->hand_over(found->to.port, frame);
-  if (peer_ && found->from != *peer_) return;
-  ++counters_.packets_received;
-  counters_.wire_bytes_received += wire::udp_head_bytes + found->datagram.size();
-  received_.push_back({found->datagram, found->from, ecn_ && found->congested});
+  accept(*found);
 }
 
 void FrameHost::Lane::take_handed() {
@@ -259,41 +191,30 @@ bool FrameHost::Lane::take(std::uint32_t port, std::uint32_t queue) {
   return !frames.empty();
 }
 
+bool FrameHost::Lane::take() {
+  lane_queues_->release();
+  bool any = false;
+  const bool everywhere = ++looks_ % looks_between == 0;
+  for (std::uint32_t port = 0; port < ends_.size(); ++port) {
+    const End& end = ends_[port];
+    any |= take(port, end.queue);
+    if (end.queues == 1 || (end.steered && !everywhere)) continue;
+    for (std::uint32_t queue = 0; queue < end.queues; ++queue) any |= queue != end.queue && take(port, queue);
+  }
+  return any;
+}
+
 std::span<const RxView> FrameHost::Lane::receive() {
   received_.clear();
-  lane_queues_->release();
   take_handed();
-  // Empty means that there is nothing: a batch without a datagram of ours does not. A flood of them does not keep the
-  // caller.
-  bool any = true;
-  for (int tries = 0; any && tries < most_batches && (tries == 0 || received_.empty()); ++tries) {
-    if (tries > 0) lane_queues_->release();
-    any = false;
-    const bool everywhere = ++looks_ % looks_between == 0;
-    for (std::uint32_t port = 0; port < ends_.size(); ++port) {
-      const End& end = ends_[port];
-      any |= take(port, end.queue);
-      if (end.queues == 1 || (end.steered && !everywhere)) continue;
-      for (std::uint32_t queue = 0; queue < end.queues; ++queue) any |= queue != end.queue && take(port, queue);
-    }
-  }
+  take_frames();
   // What did not fit, and answers of ARP.
   send();
   if (received_.empty()) now_ = time_now();
   return received_;
 }
 
-FrameHost::Lane::Way& FrameHost::Lane::way_to(const Endpoint& to) {
-  if (last_.second != nullptr && last_.first == to && now_ < last_.second->until) return *last_.second;
-  if (ways_.size() >= most_known_ways && !ways_.contains(to)) ways_.clear();
-  Way& way = ways_[to];
-  if (!way.known || now_ >= way.until) ask_way(to, way);
-  last_ = {to, &way};
-  return way;
-}
-
 void FrameHost::Lane::ask_way(const Endpoint& to, Way& way) {
-  way.known = false;
   way.until = now_;
   if (!is_ipv4(to)) return;
   const auto next = host_->address_.next_of(wire::ipv4_of(to));
@@ -306,16 +227,9 @@ void FrameHost::Lane::ask_way(const Endpoint& to, Way& way) {
   }
   if (!found.place) return;
   const FramePorts::Port& port = host_->ports_->ports()[found.place->port];
-  way.known = true;
   // Asked again once a batch at most, and less often as long as answers come.
   way.until = found.ask ? after(now_, Neighbours::ask_again) : after(now_, Neighbours::holds / 2);
-  way.port = found.place->port;
-  way.most = port.mtu - wire::ip_udp_bytes;
-  way.head = wire::UdpHead({.next = found.place->address,
-                            .own = port.address,
-                            .from = local_,
-                            .to = to,
-                            .ecn = ecn_ ? wire::Ecn::capable_0 : wire::Ecn::not_capable});
+  lead(way, found.place->port, port.mtu, {.next = found.place->address, .own = port.address, .from = local_, .to = to});
 }
 
 std::span<std::byte> FrameHost::Lane::place(std::uint32_t port, std::size_t bytes) {
@@ -323,20 +237,6 @@ std::span<std::byte> FrameHost::Lane::place(std::uint32_t port, std::size_t byte
   if (!place.empty()) return place;
   send(port);
   return lane_queues_->add(port, bytes);
-}
-
-std::span<std::byte> FrameHost::Lane::begin(const Endpoint& to, std::size_t bytes) {
-  const Way& way = way_to(to);
-  const std::span<std::byte> frame =
-      way.known && bytes <= way.most ? place(way.port, wire::udp_head_bytes + bytes) : std::span<std::byte>();
-  if (frame.empty()) {
-    ++counters_.send_failures;
-    return frame;
-  }
-  way.head.write(frame.first<wire::udp_head_bytes>(), bytes);
-  ++counters_.packets_sent;
-  counters_.wire_bytes_sent += frame.size();
-  return frame;
 }
 
 void FrameHost::Lane::say(std::uint32_t port, wire::Arp arp) {

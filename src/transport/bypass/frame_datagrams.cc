@@ -1,0 +1,105 @@
+#include "transport/bypass/frame_datagrams.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace netsum::transport {
+namespace {
+
+constexpr std::size_t most_ways = 16384;
+constexpr int most_tries = 8;
+
+}  // namespace
+
+Time time_now() {
+  return Time(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+Counters FrameDatagrams::counters() const {
+  Counters all = counters_;
+  all.dropped_kernel = dropped_kernel();
+  return all;
+}
+
+// Empty means that there is nothing: a batch without a datagram of ours does not. A flood of them does not keep the caller.
+void FrameDatagrams::take_frames() {
+  for (int tries = 0; tries < most_tries; ++tries) {
+    if (!take() || !received_.empty()) return;
+  }
+}
+
+bool FrameDatagrams::accept(const wire::UdpFrame& frame) {
+  if (peer_ && frame.from != *peer_) return false;
+  ++counters_.packets_received;
+  counters_.wire_bytes_received += wire::udp_head_bytes + frame.datagram.size();
+  received_.push_back({frame.datagram, frame.from, ecn_ && frame.congested});
+  return true;
+}
+
+void FrameDatagrams::lead(Way& way, std::uint32_t port, std::size_t mtu, const wire::UdpWay& addresses) {
+  way.known = true;
+  way.port = port;
+  way.most = mtu - wire::ip_udp_bytes;
+  wire::UdpWay marked = addresses;
+  marked.ecn = ecn_ ? wire::Ecn::capable_0 : wire::Ecn::not_capable;
+  way.head = wire::UdpHead(marked);
+}
+
+const FrameDatagrams::Way& FrameDatagrams::way_to(const Endpoint& to) {
+  if (last_.second != nullptr && last_.first == to && now_ < last_.second->until) return *last_.second;
+  if (ways_.size() >= most_ways && !ways_.contains(to)) ways_.clear();
+  Way& way = ways_[to];
+  if (now_ >= way.until) {
+    way.known = false;
+    ask_way(to, way);
+  }
+  last_ = {to, &way};
+  return way;
+}
+
+std::span<std::byte> FrameDatagrams::begin(const Way& way, std::size_t bytes) {
+  const std::span<std::byte> frame = place(way.port, wire::udp_head_bytes + bytes);
+  if (frame.empty()) return frame;
+  way.head.write(frame.first<wire::udp_head_bytes>(), bytes);
+  ++counters_.packets_sent;
+  counters_.wire_bytes_sent += frame.size();
+  return frame;
+}
+
+std::span<std::byte> FrameDatagrams::Outbox::datagram(const Endpoint& to, std::size_t bytes) {
+  const Way& way = owner_.way_to(to);
+  if (way.known && bytes <= way.most) {
+    if (const std::span<std::byte> frame = owner_.begin(way, bytes); !frame.empty())
+      return frame.subspan(wire::udp_head_bytes);
+  } else if (beside_ != nullptr) {
+    return beside_->datagram(to, bytes);
+  }
+  ++owner_.counters_.send_failures;
+  unsent_.resize(std::max(unsent_.size(), bytes));
+  return std::span(unsent_).first(bytes);
+}
+
+void FrameDatagrams::Outbox::multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const Way& way = owner_.way_to(to[i]);
+    if (way.known && packet.size() <= way.most) {
+      if (const std::span<std::byte> frame = owner_.begin(way, packet.size()); !frame.empty()) {
+        std::memcpy(frame.data() + wire::udp_head_bytes, packet.data(), packet.size());
+        continue;
+      }
+    } else if (beside_ != nullptr) {
+      beside_->multicast(packet, to.subspan(i, 1));
+      continue;
+    }
+    ++owner_.counters_.send_failures;
+  }
+}
+
+void FrameDatagrams::Outbox::flush() {
+  owner_.send();
+  if (beside_ != nullptr) beside_->flush();
+  owner_.now_ = time_now();
+}
+
+}  // namespace netsum::transport
