@@ -135,10 +135,6 @@ CASES = {"capable": lambda: udp(CAPABLE_0), "not_capable": lambda: udp(0), "tcp"
 
 # Outside.
 
-def namespaces():
-    return {line.split()[0] for line in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout.splitlines()}
-
-
 class RunningTestbed(cli.Process):
     def __init__(self, *arguments):
         super().__init__("--rate", f"{RATE}bit", "--delay", "2ms", "--queue", f"{QUEUE}B", "--mark", f"{MARK}B", *arguments,
@@ -164,7 +160,7 @@ class Bottleneck(unittest.TestCase):
         hosts = self.hosts(process)
         self.assertTrue(hosts)
         prefix = next(iter(hosts)).split("-")[0] + "-"
-        self.assertEqual([name for name in namespaces() if name.startswith(prefix)], [])
+        self.assertEqual([name for name in netns.names() if name.startswith(prefix)], [])
 
 
 class Traffic(Bottleneck):
@@ -244,7 +240,7 @@ class Testbed(Bottleneck):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(number=number), RunningTestbed("--", "sh", "-c", script) as process:
                 process.wait_line(process.out, "up", LIMIT)
-                self.assertTrue(self.hosts(process) <= namespaces())
+                self.assertTrue(self.hosts(process) <= netns.names())
                 process.signal(number)
                 self.assertEqual(process.wait(LIMIT), 128 + number)
                 self.expect_gone(process)

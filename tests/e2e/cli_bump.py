@@ -7,7 +7,6 @@ usage: cli_bump.py NETSUM_BINARY RECORDINGS [unittest arguments]     (RECORDINGS
 Exit code 77: network namespaces are not permitted here, and the rest passed.
 """
 import hashlib
-import json
 import os
 import random
 import signal
@@ -85,22 +84,15 @@ class Guest:
         self.socket.close()
 
 
-class Bump(cli.Process):
+class Bump(netns.Inside):
     def __init__(self, ports, *arguments, namespace=None):
         words = [word for port in ports for word in ("--port", port)]
-        self.inside = ["netns", "exec", namespace] if namespace else []
-        command = ["bump", "--listen", "127.0.0.1:0", *words, *arguments]
-        super().__init__(*(self.inside + [cli.NETSUM] + command if namespace else command), program="ip" if namespace else None)
+        self.namespace = namespace
+        super().__init__(namespace, "bump", "--listen", "127.0.0.1:0", *words, *arguments)
         self.address = self.wait_line(self.out, "listening ").split()[1]
 
     def status(self):
-        words = ["status", "--switch", self.address, "--json"]
-        if not self.inside:
-            return json.loads(cli.checked(cli.run(*words)).stdout)
-        with cli.Process(*self.inside, cli.NETSUM, *words, program="ip") as asked:
-            if asked.wait(LIMIT) != 0:
-                raise AssertionError(asked.err)
-            return json.loads("\n".join(asked.out))
+        return netns.status(self.namespace, self.address)
 
     def received(self):
         return self.status()["counters"]["packets_received"]
@@ -383,8 +375,7 @@ class Cable(unittest.TestCase):
         self.assertGreater(counters["roce_passed"], 0)
 
     def test_down_is_said(self):
-        with cli.Process("netns", "exec", wire.MIDDLE, cli.NETSUM, "bump", "--port", "eth:wire0",
-                         "--port", "eth:nowhere", program="ip") as process:
+        with netns.Inside(wire.MIDDLE, "bump", "--port", "eth:wire0", "--port", "eth:nowhere") as process:
             self.assertEqual(process.wait(LIMIT), 2)
             self.assertEqual(process.error_lines(), ["netsum: port eth:nowhere: no such interface here (ip link shows those "
                                                      "of this network namespace)"])
@@ -403,7 +394,6 @@ def main():
     try:
         if not refusal:
             wire.build()
-            netns.ip("-n", wire.MIDDLE, "link", "set", "lo", "up")
         passed = unittest.main(module="__main__", verbosity=2, exit=False).result.wasSuccessful()
     finally:
         if not refusal:

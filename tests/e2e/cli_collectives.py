@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import subprocess
 import unittest
 
 import cli_support as cli
@@ -32,30 +31,20 @@ class Hosts:
         self.switch, *self.hosts = (f"collectives{os.getpid()}-{number}" for number in range(count + 1))
 
     def __enter__(self):
-        for name in (self.switch, *self.hosts):
-            netns.ip("netns", "add", name)
-            netns.ip("-n", name, "link", "set", "lo", "up")
-        netns.ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
-        netns.ip("-n", self.switch, "addr", "add", "10.91.0.1/24", "dev", "bridge")
-        netns.ip("-n", self.switch, "link", "set", "bridge", "up")
+        netns.add(self.switch, *self.hosts)
+        netns.bridge(self.switch)
+        netns.address(self.switch, "bridge0", "10.91.0.1/24")
         for number, host in enumerate(self.hosts):
-            netns.ip("-n", self.switch, "link", "add", f"port{number}", "type", "veth", "peer", "name", "eth0", "netns", host)
-            netns.ip("-n", self.switch, "link", "set", f"port{number}", "master", "bridge", "up")
-            netns.ip("-n", host, "addr", "add", f"10.91.0.{number + 2}/24", "dev", "eth0")
-            netns.ip("-n", host, "link", "set", "eth0", "up")
+            netns.bridged(self.switch, f"port{number}", host)
+            netns.address(host, "eth0", f"10.91.0.{number + 2}/24")
         return self
-
-    def start(self, where, *arguments):
-        return cli.Process("netns", "exec", where, cli.NETSUM, *arguments, program="ip")
 
     @staticmethod
     def received(host):
-        shown = subprocess.run(["ip", "-n", host, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
-        return json.loads(shown.stdout)[0]["stats64"]["rx"]["bytes"]
+        return netns.links(host, "eth0")[0]["stats64"]["rx"]["bytes"]
 
     def __exit__(self, *_):
-        for name in (self.switch, *self.hosts):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        netns.remove(self.switch, *self.hosts)
 
 
 class Collectives(unittest.TestCase):
@@ -107,11 +96,11 @@ class Collectives(unittest.TestCase):
             self.skipTest(f"network namespaces are not permitted here: {netns.refusal()}")
         elements, packet, ranks = 1_000_000, 320, 4
         with Hosts(ranks) as hosts, contextlib.ExitStack() as running:
-            switch = running.enter_context(hosts.start(hosts.switch, "switch", "--listen", "10.91.0.1:7170"))
+            switch = running.enter_context(netns.Inside(hosts.switch, "switch", "--listen", "10.91.0.1:7170"))
             switch.wait_line(switch.out, "listening ")
             words = ("bench", "reduce-scatter", "--json", "--switch", "10.91.0.1:7170", "--world-size", ranks, "--elements", elements,
                      "--packet-elements", packet, "--iterations", 4, "--warmup", 0)
-            all_ranks = [running.enter_context(hosts.start(host, *words, "--rank", rank)) for rank, host in enumerate(hosts.hosts)]
+            all_ranks = [running.enter_context(netns.Inside(host, *words, "--rank", rank)) for rank, host in enumerate(hosts.hosts)]
             for process in all_ranks:
                 self.assertEqual(0, process.wait(60), process.err)
             report = json.loads("\n".join(all_ranks[0].out))

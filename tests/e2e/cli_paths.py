@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import socket
-import sys
 import unittest
 
 import cli_support as cli
@@ -25,24 +24,18 @@ class Network:
     def __enter__(self):
         self.ended = contextlib.ExitStack()
         self.switch, *self.hosts = (f"paths{os.getpid()}-{name}" for name in ("switch", "long", "short"))
-        for name in (self.switch, *self.hosts):
-            netns.ip("netns", "add", name)
-            self.ended.callback(netns.ip, "netns", "del", name)
-            netns.ip("-n", name, "link", "set", "lo", "up")
+        self.ended.callback(netns.remove, self.switch, *self.hosts)
+        netns.add(self.switch, *self.hosts)
         for i, (host, mtu) in enumerate(zip(self.hosts, MTUS)):
-            netns.ip("link", "add", "port", "netns", host, "mtu", mtu, "type", "veth", "peer", "name", f"to{i}", "netns", self.switch, "mtu", mtu)
-            for name, device, address in ((host, "port", f"10.9.{i}.2/24"), (self.switch, f"to{i}", f"10.9.{i}.1/24")):
-                netns.ip("-n", name, "address", "add", address, "dev", device)
-                netns.ip("-n", name, "link", "set", device, "up")
+            netns.wire(host, "port", self.switch, f"to{i}", more=("mtu", mtu))
+            netns.address(host, "port", f"10.9.{i}.2/24")
+            netns.address(self.switch, f"to{i}", f"10.9.{i}.1/24")
             netns.ip("-n", host, "route", "add", "default", "via", f"10.9.{i}.1")
-        netns.ip("netns", "exec", self.switch, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        cli.checked(netns.run(self.switch, "sysctl", "-qw", "net.ipv4.ip_forward=1"))
         return self
 
     def __exit__(self, *_):
         self.ended.close()
-
-    def start(self, namespace, *words):
-        return cli.Process("netns", "exec", namespace, cli.NETSUM, *words, program="ip")
 
 
 def contributions(sniffer):
@@ -66,14 +59,14 @@ class Paths(unittest.TestCase):
         """What rank 0 reports and logs of an all-reduce of ranks on these hosts."""
         with contextlib.ExitStack() as stack:
             def listen(command):
-                daemon = stack.enter_context(self.network.start(self.network.switch, command, "--listen", "10.9.0.1:0"))
+                daemon = stack.enter_context(netns.Inside(self.network.switch, command, "--listen", "10.9.0.1:0"))
                 return daemon.wait_line(daemon.out, "listening ").split()[1]
 
             words = ["bench", "all-reduce", "--json", "--protocol", protocol, "--elements", elements, "--warmup", 1, "--iterations", 2,
                      "--world-size", len(hosts), "--switch", listen("switch")]
             if protocol == "atp":
                 words += ["--ps", listen("ps")]
-            ranks = [stack.enter_context(self.network.start(host, *words, "--rank", i)) for i, host in enumerate(hosts)]
+            ranks = [stack.enter_context(netns.Inside(host, *words, "--rank", i)) for i, host in enumerate(hosts)]
             for rank in ranks:
                 self.assertEqual(rank.wait(LIMIT), 0, rank.err)
             report = json.loads("\n".join(ranks[0].out))

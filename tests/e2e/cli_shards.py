@@ -24,10 +24,8 @@ HOSTS = 3
 def inside(netsum, protocol, aggregators):
     """The report of an all-reduce over so many aggregators, each on the host of a rank."""
     hosts = [f"H{i}" for i in range(HOSTS)]
-
-    def start(host, *words):
-        return cli.Process("netns", "exec", os.environ[host], netsum, *words, program="ip")
-
+    cli.NETSUM = netsum
+    start = lambda host, *words: netns.Inside(os.environ[host], *words)
     with contextlib.ExitStack() as stack:
         switches = [stack.enter_context(start(host, "switch", "--listen", os.environ[host + "_IP4"] + ":0")) for host in hosts[:aggregators]]
         addresses = [switch.wait_line(switch.out, "listening ", LIMIT).split()[1] for switch in switches]

@@ -31,9 +31,11 @@ import sys
 import tempfile
 import time
 
+import netns_support as netns
+
 CLASSES = {"sh": {"run", "minutes", "packages", "hardware", "shown"}, "text": {"output", "shown"}}
 BLOCK = re.compile(r"^( *)```(\w*) ?([^\n]*)\n(.*?)^\1```$|^<!-- (run)\n(.*?)^-->$", re.M | re.S)
-SKIPPED = 77
+SKIPPED = netns.SKIPPED
 try:
     RELEASE = platform.freedesktop_os_release().get("VERSION_ID", "")
 except OSError:
@@ -175,7 +177,7 @@ def run(source, page, with_all):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_") and name != "PYTHONPATH"}
         environment |= {"folder": folder, "PYTHONPATH": "build/release/python", "GLOO_SOCKET_IFNAME": "lo"}
         environment["PATH"] = f"{source}/build/release/bin:/usr/bin:/usr/sbin:" + environment["PATH"]  # torch belongs to Debian's own python3
-        alone = [] if with_minutes else ["unshare", "--net", "--uts", *(["--map-root-user"] if os.geteuid() else [])]
+        alone = [] if with_minutes else netns.alone("--uts")
         shell = subprocess.Popen([*alone, "bash", "-euo", "pipefail", "-c", script_of(blocks, folder, with_minutes)], cwd=place, env=environment,
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         late = False
@@ -242,7 +244,7 @@ def main():
             with open(os.path.join(words[0], page), encoding="utf-8") as file:
                 wrong += check(page, file.read())
     else:
-        if subprocess.run(["unshare", "--net", "--uts", *(["--map-root-user"] if os.geteuid() else []), "true"], capture_output=True, check=False).returncode != 0:
+        if subprocess.run([*netns.alone("--uts"), "true"], capture_output=True, check=False).returncode != 0:
             print("skipped: no network of one's own here")
             return SKIPPED
         if words == ["--self-test"]:

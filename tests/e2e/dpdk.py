@@ -230,16 +230,16 @@ class Kernels(unittest.TestCase):
             self.skipTest(f"network namespaces are not permitted here: {error}")
         name = f"dpdk{os.getpid()}"
         try:
-            netns.ip("netns", "add", name)
+            netns.add(name)
             netns.ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
             netns.ip("link", "set", name, "addrgenmode", "none", "up")
-            for words in (("link", "set", "lo", "up"), ("link", "set", "eth0", "up"), ("addr", "add", f"{NETWORK}.2/24", "dev", "eth0"),
-                          ("route", "add", "default", "via", f"{NETWORK}.3")):
-                netns.ip("-n", name, *words)
+            netns.ip("-n", name, "link", "set", "eth0", "up")
+            netns.address(name, "eth0", f"{NETWORK}.2/24")
+            netns.ip("-n", name, "route", "add", "default", "via", f"{NETWORK}.3")
             netns.sum_before_sending(name, "eth0")
             self.check(name)
         finally:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            netns.remove(name)
             subprocess.run(["ip", "link", "del", name], capture_output=True)
 
     def check(self, name):
@@ -248,11 +248,11 @@ class Kernels(unittest.TestCase):
         try:
             netns.ip("addr", "add", "10.95.0.1/24", "dev", name + "c")
             netns.ip("link", "set", name + "c", "up")
-            netns.ip("-n", name, "addr", "add", "10.95.0.2/24", "dev", "eth1")
+            netns.address(name, "eth1", "10.95.0.2/24")
             netns.ip("-n", name, "link", "set", "eth1", "up")
             with Running((), "switch", "--listen", "10.95.0.1:7170", *flags(f"--vdev net_af_packet0,iface={name}", OWN)) as aggregator:
                 aggregator.wait_line(aggregator.out, "listening ")
-                with netns.Ranks(Running(("ip", "netns", "exec", name), "bench", "all-reduce", "--switch", "10.95.0.1:7170", "--rank", rank,
+                with netns.Ranks(netns.Inside(name, "bench", "all-reduce", "--switch", "10.95.0.1:7170", "--rank", rank,
                                          "--world-size", RANKS, *FLAGS, *FEW) for rank in range(RANKS)) as ranks:
                     self.assertEqual(expected(*FEW), ranks.hash())
         finally:

@@ -9,13 +9,11 @@ Exit code 77: network namespaces or BPF programs are not permitted here.
 import contextlib
 import ctypes
 import fcntl
-import json
 import os
 import random
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import unittest
 
@@ -37,67 +35,39 @@ XDP = ("--data-path", "xdp")
 
 
 def build():
-    for name in (NETWORK, WIRE, *ADDRESSES):
-        netns.ip("netns", "add", name)
-        netns.ip("-n", name, "link", "set", "lo", "up")
-    netns.ip("-n", NETWORK, "link", "add", "bridge0", "type", "bridge")
-    netns.ip("-n", NETWORK, "link", "set", "bridge0", "up")
+    netns.add(NETWORK, WIRE, *ADDRESSES)
+    netns.bridge(NETWORK)
     for number, (host, address) in enumerate(ADDRESSES.items()):
         if host != FAR:
-            queues = ("numrxqueues", QUEUES, "numtxqueues", QUEUES)
-            netns.ip("-n", NETWORK, "link", "add", f"port{number}", *queues, "type", "veth", "peer", "name", "eth0", *queues, "netns", host)
-            netns.ip("-n", NETWORK, "link", "set", f"port{number}", "master", "bridge0", "up")
+            netns.bridged(NETWORK, f"port{number}", host, more=("numrxqueues", QUEUES, "numtxqueues", QUEUES))
         else:  # behind a wire, for the bump
-            netns.ip("-n", WIRE, "link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns", NETWORK)
-            netns.ip("-n", WIRE, "link", "add", "wire1", "type", "veth", "peer", "name", "eth0", "netns", host)
-            netns.ip("-n", NETWORK, "link", "set", "wire0", "master", "bridge0", "up")
-            for wire in ("wire0", "wire1"):
-                netns.ip("-n", WIRE, "link", "set", wire, "addrgenmode", "none", "up")
-        netns.ip("-n", host, "link", "set", "eth0", "up")
-        netns.ip("-n", host, "addr", "add", address + "/24", "dev", "eth0")
-    netns.ip("-n", SWITCH, "addr", "add", SECOND + "/24", "dev", "eth0")
+            netns.wire(WIRE, "wire0", NETWORK, "wire0", silent=True)
+            netns.wire(WIRE, "wire1", host, silent=True)
+            netns.ip("-n", NETWORK, "link", "set", "wire0", "master", "bridge0")
+        netns.address(host, "eth0", address + "/24")
+    netns.address(SWITCH, "eth0", SECOND + "/24")
 
 
 def destroy():
-    for name in (NETWORK, WIRE, *ADDRESSES):
-        subprocess.run(["ip", "netns", "del", name], capture_output=True)
-
-
-def inside(host, *words):
-    return ["ip", "netns", "exec", host, *map(str, words)]
-
-
-class Inside(cli.Process):
-    """A running netsum on a host."""
-
-    def __init__(self, host, *arguments):
-        super().__init__(*inside(host, cli.NETSUM, *arguments)[1:], program="ip")
-
-
-def daemon(host, command, address, *arguments):
-    process = Inside(host, command, "--listen", address, *arguments)
-    process.wait_line(process.out, "listening ")
-    return process
+    netns.remove(NETWORK, WIRE, *ADDRESSES)
 
 
 def switch(*arguments):
-    return daemon(SWITCH, "switch", AT, *arguments)
+    return netns.daemon(SWITCH, "switch", AT, *arguments)
 
 
 def status():
-    command = inside(SWITCH, cli.NETSUM, "status", "--switch", AT, "--json")
-    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)
+    return netns.status(SWITCH, AT)
 
 
 def programs(host, ports=("eth0",)):
     """The host's interfaces that have an XDP program."""
-    links = json.loads(subprocess.run(["ip", "-n", host, "-j", "link"], capture_output=True, text=True, check=True).stdout)
-    return {link["ifname"] for link in links if "xdp" in link} & set(ports)
+    return {link["ifname"] for link in netns.links(host) if "xdp" in link} & set(ports)
 
 
 def kernels_datagrams(host):
     """UDP datagrams that the host's kernel has delivered."""
-    lines = subprocess.run(inside(host, "cat", "/proc/net/snmp"), capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = netns.run(host, "cat", "/proc/net/snmp").stdout.splitlines()
     names, values = (line.split() for line in lines if line.startswith("Udp:"))
     return int(values[names.index("InDatagrams")])
 
@@ -106,7 +76,7 @@ class Job(netns.Ranks):
     """Its ranks, each at its host. `path`: flags of each."""
 
     def __init__(self, *flags, at=("--switch", AT), path=(XDP,) * RANKS):
-        super().__init__(Inside(HOSTS[rank], "bench", "all-reduce", *at, "--rank", rank, "--world-size", RANKS, *FLAGS, *path[rank], *flags)
+        super().__init__(netns.Inside(HOSTS[rank], "bench", "all-reduce", *at, "--rank", rank, "--world-size", RANKS, *FLAGS, *path[rank], *flags)
                          for rank in range(RANKS))
 
 
@@ -171,12 +141,12 @@ class Sums(unittest.TestCase):
         atp = ("--protocol", "atp")
         wanted = expected(*FEW, *atp)
         server = ADDRESSES[SERVER] + ":7270"
-        with switch(*XDP), daemon(SERVER, "ps", server, *XDP):
+        with switch(*XDP), netns.daemon(SERVER, "ps", server, *XDP):
             self.assertEqual(wanted, hash_of(*FEW, *atp, at=("--switch", AT, "--ps", server)))
 
     def test_answers_come_from_the_address_that_was_sent_to(self):
         wanted = expected(*FEW)
-        with daemon(SWITCH, "switch", "0.0.0.0:7170", *XDP, "--interface", "eth0"):
+        with netns.daemon(SWITCH, "switch", "0.0.0.0:7170", *XDP, "--interface", "eth0"):
             for at in (AT, SECOND + ":7170"):
                 self.assertEqual(wanted, hash_of(*FEW, at=("--switch", at)))
 
@@ -227,8 +197,7 @@ class Strangers(unittest.TestCase):
         rng = random.Random(1)
         with switch(*XDP), Job(*flags) as job, netns.open_socket(SERVER, socket.AF_PACKET, socket.SOCK_RAW) as wire:
             wire.bind(("eth0", 0))
-            to = bytes.fromhex(json.loads(subprocess.run(["ip", "-n", SWITCH, "-j", "link", "show", "eth0"], capture_output=True,
-                                                         check=True).stdout)[0]["address"].replace(":", ""))
+            to = bytes.fromhex(netns.links(SWITCH, "eth0")[0]["address"].replace(":", ""))
             own = wire.getsockname()[4]
             while any(rank.process.poll() is None for rank in job.ranks):
                 for _ in range(50):
@@ -250,8 +219,7 @@ class Strangers(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def assert_refused(self, text, *arguments, code=1, host=SWITCH, prefix=()):
-        result = subprocess.run(inside(host, *prefix, cli.NETSUM, *arguments), capture_output=True, text=True, timeout=30,
-                                env=cli.environment(), check=False)
+        result = netns.run(host, *prefix, cli.NETSUM, *arguments, limit=30)
         errors = [line for line in result.stderr.splitlines() if line.startswith("netsum:")]
         self.assertEqual((code, 1), (result.returncode, len(errors)), result.stderr)
         self.assertIn(text, errors[0])
@@ -291,7 +259,7 @@ class Bump(unittest.TestCase):
         for host in (HOSTS[0], FAR):
             without_offloads(host)
         data = random.Random(3).randbytes(3_000_000)
-        with Inside(WIRE, "bump", "--port", "xdp:wire0", "--port", "xdp:wire1") as bump, \
+        with netns.Inside(WIRE, "bump", "--port", "xdp:wire0", "--port", "xdp:wire1") as bump, \
              netns.open_socket(FAR, socket.AF_INET, socket.SOCK_STREAM) as listener, \
              netns.open_socket(HOSTS[0], socket.AF_INET, socket.SOCK_STREAM) as client:
             bump.wait_line(bump.out, "ready")
@@ -316,8 +284,7 @@ class Bump(unittest.TestCase):
 
 def skip_without_bpf(netsum):
     """Where the kernel takes a program and a socket, only the second port is wrong."""
-    command = inside(WIRE, netsum, "bump", "--port", "xdp:wire0", "--port", "xdp:none")
-    error = subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment(), check=False).stderr
+    error = netns.run(WIRE, netsum, "bump", "--port", "xdp:wire0", "--port", "xdp:none").stderr
     if "no interface 'none'" not in error:
         print(f"skipped: needs CAP_BPF: {error}", file=sys.stderr)
         sys.exit(netns.SKIPPED)

@@ -33,35 +33,20 @@ DATA = 0xc1  # the first byte of the profile's packets
 PROGRAM = None
 
 
-def inside(host, *words):
-    return ["ip", "netns", "exec", host, *map(str, words)]
-
-
 def build():
-    for name in (SWITCH, DAEMON, *HOSTS):
-        netns.ip("netns", "add", name)
-        netns.ip("-n", name, "link", "set", "lo", "up")
+    netns.add(SWITCH, DAEMON, *HOSTS)
     for port, host in enumerate((DAEMON, *HOSTS)):
-        netns.ip("-n", SWITCH, "link", "add", f"port{port}", "type", "veth", "peer", "name", "eth0", "netns", host)
-        netns.ip("-n", SWITCH, "link", "set", f"port{port}", "up")
-        netns.ip("-n", host, "link", "set", "eth0", "up")
+        netns.wire(SWITCH, f"port{port}", host)
         netns.sum_before_sending(host, "eth0")
-        netns.ip("-n", host, "addr", "add", f"10.90.0.{1 + port}/24", "dev", "eth0")
+        netns.address(host, "eth0", f"10.90.0.{1 + port}/24")
     # The daemon's own way to the switch's runtime interface.
-    netns.ip("-n", SWITCH, "link", "add", "runtime", "type", "veth", "peer", "name", "runtime", "netns", DAEMON)
-    for host, address in ((SWITCH, "10.99.0.2/30"), (DAEMON, "10.99.0.1/30")):
-        netns.ip("-n", host, "link", "set", "runtime", "up")
-        netns.ip("-n", host, "addr", "add", address, "dev", "runtime")
+    netns.wire(SWITCH, "runtime", DAEMON, "runtime")
+    netns.address(SWITCH, "runtime", "10.99.0.2/30")
+    netns.address(DAEMON, "runtime", "10.99.0.1/30")
 
 
 def destroy():
-    for name in (SWITCH, DAEMON, *HOSTS):
-        subprocess.run(["ip", "netns", "del", name], capture_output=True)
-
-
-class Inside(cli.Process):
-    def __init__(self, host, *arguments):
-        super().__init__(*inside(host, *arguments)[1:], program="ip")
+    netns.remove(SWITCH, DAEMON, *HOSTS)
 
 
 @contextlib.contextmanager
@@ -72,20 +57,19 @@ def p4_switch():
         with netns.open_socket(DAEMON, socket.AF_INET, socket.SOCK_STREAM) as probe:
             return probe.connect_ex(("10.99.0.2", 9090)) == 0
 
-    with Inside(SWITCH, shutil.which("simple_switch"), *ports, "--thrift-port", 9090, PROGRAM) as switch:
+    with netns.Inside(SWITCH, *ports, "--thrift-port", 9090, PROGRAM, program=shutil.which("simple_switch")) as switch:
         cli.until(answers, 60, "simple_switch has a Thrift server")
         yield switch
 
 
-class Daemon(Inside):
+class Daemon(netns.Inside):
     def __init__(self, *arguments):
-        super().__init__(DAEMON, cli.NETSUM, "switch", "--listen", ADDRESS, "--allow-fcs-only", "--slots", 2, "--data-plane", "bmv2",
+        super().__init__(DAEMON, "switch", "--listen", ADDRESS, "--allow-fcs-only", "--slots", 2, "--data-plane", "bmv2",
                          "--target", RUNTIME, *arguments)
         self.wait_line(self.out, "listening ")
 
     def status(self):
-        command = inside(DAEMON, cli.NETSUM, "status", "--switch", ADDRESS, "--json")
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)
+        return netns.status(DAEMON, ADDRESS)
 
     def jobs(self):
         return self.status()["jobs"]
@@ -93,7 +77,7 @@ class Daemon(Inside):
 
 class Job(netns.Ranks):
     def __init__(self, *flags):
-        super().__init__(Inside(host, cli.NETSUM, "bench", "all-reduce", "--switch", ADDRESS, "--rank", rank, "--world-size", RANKS, *FLAGS, *flags)
+        super().__init__(netns.Inside(host, "bench", "all-reduce", "--switch", ADDRESS, "--rank", rank, "--world-size", RANKS, *FLAGS, *flags)
                          for rank, host in enumerate(HOSTS))
 
 

@@ -18,7 +18,6 @@ import sys
 import threading
 import unittest
 
-import cli_support as cli
 import netns_support as netns
 
 BUMP = None
@@ -42,13 +41,9 @@ def address(host, version, network=1):
 
 
 def build():
-    for name in (LEFT, RIGHT, MIDDLE):
-        netns.ip("netns", "add", name)
+    netns.add(LEFT, RIGHT, MIDDLE)
     for host, port in PORTS.items():
-        netns.ip("-n", MIDDLE, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
-        # Frames of the hosts and no others.
-        netns.ip("-n", MIDDLE, "link", "set", port, "addrgenmode", "none", "up")
-        netns.ip("-n", host, "link", "set", "eth0", "up")
+        netns.wire(MIDDLE, port, host, silent=True)  # frames of the hosts and no others
     try:
         for host in PORTS:
             netns.ip("-n", host, "link", "add", "vlan7", "link", "eth0", "type", "vlan", "id", "7")
@@ -61,16 +56,11 @@ def build():
     for host in PORTS:
         for device, network in DEVICES.values():
             netns.ip("-n", host, "link", "set", device, "up")
-            netns.ip("-n", host, "address", "add", address(host, "IPv4", network) + "/24", "dev", device)
-            netns.ip("-n", host, "address", "add", address(host, "IPv6", network) + "/64", "dev", device, "nodad")
+            netns.address(host, device, address(host, "IPv4", network) + "/24", address(host, "IPv6", network) + "/64")
 
 
 def take_down():
-    for name in (LEFT, RIGHT, MIDDLE):
-        try:
-            netns.ip("netns", "del", name)
-        except OSError:
-            pass
+    netns.remove(LEFT, RIGHT, MIDDLE)
 
 
 def open_socket(host, version, kind, protocol=0):
@@ -129,7 +119,7 @@ def echo(version, length):
 
 class Cable(unittest.TestCase):
     def setUp(self):
-        self.bump = cli.Process("netns", "exec", MIDDLE, BUMP, *PORTS.values(), program="ip")
+        self.bump = netns.Inside(MIDDLE, *PORTS.values(), program=BUMP)
         self.addCleanup(lambda: self.bump.__exit__())
         self.bump.wait_line(self.bump.out, "ready", LIMIT)
 
@@ -209,7 +199,7 @@ class Cable(unittest.TestCase):
 
 class Usage(unittest.TestCase):
     def expect_error(self, ports, *words):
-        with cli.Process("netns", "exec", MIDDLE, BUMP, *ports, program="ip") as process:
+        with netns.Inside(MIDDLE, *ports, program=BUMP) as process:
             self.assertEqual(process.wait(LIMIT), 1)
             self.assertEqual(len(process.err), 1, process.err)
             for word in words:

@@ -114,7 +114,7 @@ def within_namespaces():
         resolver.write("nameserver 127.0.0.1\n")
         resolver.flush()
         script = 'mount --make-rprivate / && mount --bind "$1" "$(readlink -f /etc/resolv.conf)" && ip link set lo up && exec "${@:2}"'
-        words = ["unshare", "--net", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "bash", "-c", script, "bash", resolver.name]
+        words = [*netns.alone("--mount"), "bash", "-c", script, "bash", resolver.name]
         if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
             print("skipped: no right to make namespaces")
             return netns.SKIPPED

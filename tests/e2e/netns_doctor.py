@@ -55,14 +55,11 @@ def certificate(folder, name, begin, end):
 class Doctor(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        for name in (HOST, SWITCH):
-            cls.addClassCleanup(subprocess.run, ["ip", "netns", "del", name], capture_output=True)
-            netns.ip("netns", "add", name)
-            netns.ip("-n", name, "link", "set", "lo", "up")
-        netns.ip("-n", HOST, "link", "add", "wire", "type", "veth", "peer", "wire", "netns", SWITCH)
-        for name, address in ((HOST, "10.77.0.1/24"), (SWITCH, "10.77.0.2/24")):
-            netns.ip("-n", name, "addr", "add", address, "dev", "wire")
-            netns.ip("-n", name, "link", "set", "wire", "mtu", 9000, "up")
+        cls.addClassCleanup(netns.remove, HOST, SWITCH)
+        netns.add(HOST, SWITCH)
+        netns.wire(HOST, "wire", SWITCH, "wire", more=("mtu", 9000))
+        netns.address(HOST, "wire", "10.77.0.1/24")
+        netns.address(SWITCH, "wire", "10.77.0.2/24")
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -79,8 +76,7 @@ class Doctor(unittest.TestCase):
             if os.path.exists(path):
                 mounts.append(f"mount --bind {fake} {path}")
         script = " && ".join([*mounts, 'exec "$@"'])
-        result = subprocess.run(["ip", "netns", "exec", HOST, "unshare", "--mount", "sh", "-c", script, "sh", cli.NETSUM, "doctor", "--json", *flags],
-                                capture_output=True, text=True, timeout=60, env=cli.environment())
+        result = netns.run(HOST, "unshare", "--mount", "sh", "-c", script, "sh", cli.NETSUM, "doctor", "--json", *flags, limit=60)
         self.assertEqual(result.stderr, "")
         found = {}
         for finding in json.loads(result.stdout)["findings"]:
@@ -89,13 +85,12 @@ class Doctor(unittest.TestCase):
         return result.returncode, found
 
     def switch(self, *flags):
-        process = cli.Process("netns", "exec", SWITCH, cli.NETSUM, "switch", "--listen", "10.77.0.2:7170", "--threads", 2, *flags, program="/sbin/ip")
+        process = netns.daemon(SWITCH, "switch", "10.77.0.2:7170", "--threads", 2, *flags)
         self.addCleanup(process.__exit__)
-        process.wait_line(process.out, "listening ")
         return process
 
     def in_switch(self, *words):
-        run("ip", "netns", "exec", SWITCH, *words)
+        run(*netns.command(SWITCH, *words))
 
     def test_nothing_is_wrong(self):
         self.switch()
@@ -128,7 +123,7 @@ class Doctor(unittest.TestCase):
     def test_the_certificate_that_a_switch_shows(self):
         cert, key = certificate(self.folder, "old", "20200101000000Z", "20210101000000Z")
         # A switch does not start with one that has expired: it is about one that runs since before.
-        server = cli.Process("netns", "exec", SWITCH, "openssl", "s_server", "-accept", "10.77.0.2:7170", "-cert", cert, "-key", key, "-www", program="/sbin/ip")
+        server = netns.Inside(SWITCH, "s_server", "-accept", "10.77.0.2:7170", "-cert", cert, "-key", key, "-www", program="openssl")
         self.addCleanup(server.__exit__)
         server.wait_line(server.out, "ACCEPT")
         code, found = self.doctor(WELL, "--switch", "10.77.0.2:7170", "--tls-ca", cert)

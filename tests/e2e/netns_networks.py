@@ -8,7 +8,6 @@ Exit code 77: network namespaces are not permitted here.
 """
 import json
 import os
-import subprocess
 import unittest
 
 import cli_support as cli
@@ -22,21 +21,13 @@ ELEMENTS = ("--elements", 100_003)
 
 
 def build():
-    netns.ip("netns", "add", NETWORK)
-    netns.ip("-n", NETWORK, "link", "add", "bridge0", "type", "bridge")
-    netns.ip("-n", NETWORK, "link", "set", "bridge0", "up")
+    netns.add(NETWORK, *NUMBERS)
+    netns.bridge(NETWORK)
     for host, number in NUMBERS.items():
-        netns.ip("netns", "add", host)
-        netns.ip("-n", host, "link", "set", "lo", "up")
-        netns.ip("-n", NETWORK, "link", "add", f"port{number}", "type", "veth", "peer", "name", "eth0", "netns", host)
-        netns.ip("-n", NETWORK, "link", "set", f"port{number}", "master", "bridge0", "up")
-        netns.ip("-n", host, "link", "set", "eth0", "up")
+        netns.bridged(NETWORK, f"port{number}", host)
         # The first one is what routes prefer. The last is of no interface of the network: a virtual address on lo.
-        for address in (first(host) + "/24", second(host) + "/24"):
-            netns.ip("-n", host, "addr", "add", address, "dev", "eth0")
-        for address in (f"fd94::{number}/64", f"fd94::1:{number}/64"):
-            netns.ip("-n", host, "addr", "add", address, "dev", "eth0", "nodad")
-        netns.ip("-n", host, "addr", "add", virtual(host) + "/32", "dev", "lo")
+        netns.address(host, "eth0", first(host) + "/24", second(host) + "/24", f"fd94::{number}/64", f"fd94::1:{number}/64")
+        netns.address(host, "lo", virtual(host) + "/32")
     for host in NUMBERS:
         for other in NUMBERS:
             if other != host:
@@ -56,33 +47,22 @@ def virtual(host):
 
 
 def destroy():
-    for name in (NETWORK, *NUMBERS):
-        subprocess.run(["ip", "netns", "del", name], capture_output=True)
-
-
-class Inside(cli.Process):
-    """A running netsum on a host."""
-
-    def __init__(self, host, *arguments):
-        super().__init__("netns", "exec", host, cli.NETSUM, *arguments, program="ip")
+    netns.remove(NETWORK, *NUMBERS)
 
 
 def daemon(host, command="switch", listen="0.0.0.0:7170", *flags):
-    process = Inside(host, command, "--listen", listen, *flags)
-    process.wait_line(process.out, "listening ")
-    return process
+    return netns.daemon(host, command, listen, *flags)
 
 
 def status(host, port):
-    command = ["ip", "netns", "exec", host, cli.NETSUM, "status", "--switch", f"{first(host)}:{port}", "--json"]
-    return json.loads(cli.checked(subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment())).stdout)
+    return netns.status(host, f"{first(host)}:{port}")
 
 
 class Job(netns.Ranks):
     """`at`: where each rank joins, in flags."""
 
     def __init__(self, *at, flags=()):
-        super().__init__(Inside(host, "bench", "all-reduce", "--rank", rank, "--world-size", len(at), *FLAGS, *ELEMENTS, *flags, *where)
+        super().__init__(netns.Inside(host, "bench", "all-reduce", "--rank", rank, "--world-size", len(at), *FLAGS, *ELEMENTS, *flags, *where)
                          for rank, (host, where) in enumerate(zip(HOSTS, at)))
 
 
@@ -156,21 +136,20 @@ class TranslatedPorts(unittest.TestCase):
     """As `docker -p 8170:7170 -p 8170:7170/udp` maps them."""
 
     def nft(self, *words):
-        made = subprocess.run(["ip", "netns", "exec", SWITCH, "nft", *words], capture_output=True, text=True)
+        made = netns.run(SWITCH, "nft", *words)
         if made.returncode != 0:
             self.skipTest("nft: " + made.stderr.strip())
 
     def test_the_same_ports_pass(self):
         """As `docker -p 7170:7170 -p 7170:7170/udp`, to a container with an address of its own."""
         inner = f"{PREFIX}-container"
-        self.addCleanup(subprocess.run, ["ip", "netns", "del", inner], capture_output=True)
-        netns.ip("netns", "add", inner)
-        netns.ip("-n", SWITCH, "link", "add", "docker0", "type", "veth", "peer", "name", "eth0", "netns", inner)
-        for host, device, address in ((SWITCH, "docker0", "172.31.0.1/24"), (inner, "eth0", "172.31.0.2/24")):
-            netns.ip("-n", host, "addr", "add", address, "dev", device)
-            netns.ip("-n", host, "link", "set", device, "up")
+        self.addCleanup(netns.remove, inner)
+        netns.add(inner)
+        netns.wire(SWITCH, "docker0", inner)
+        netns.address(SWITCH, "docker0", "172.31.0.1/24")
+        netns.address(inner, "eth0", "172.31.0.2/24")
         netns.ip("-n", inner, "route", "add", "default", "via", "172.31.0.1")
-        subprocess.run(["ip", "netns", "exec", SWITCH, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"], check=True)
+        cli.checked(netns.run(SWITCH, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"))
         self.nft("add table ip mapped; add chain ip mapped in { type nat hook prerouting priority dstnat; }; "
                  "add rule ip mapped in meta l4proto { tcp, udp } th dport 7170 dnat to 172.31.0.2")
         self.addCleanup(self.nft, "delete table ip mapped")
@@ -192,8 +171,7 @@ class TranslatedPorts(unittest.TestCase):
             with Job(at) as job:
                 self.assertNotIn(0, job.codes())
                 self.assertIn(words + "is its address or port translated on the way", " ".join(job.ranks[0].error_lines()))
-            command = ["ip", "netns", "exec", HOSTS[0], cli.NETSUM, "doctor", "--json", "--switch", mapped]
-            found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, env=cli.environment()).stdout)
+            found = json.loads(netns.run(HOSTS[0], cli.NETSUM, "doctor", "--json", "--switch", mapped, limit=60).stdout)
             self.assertIn(words + "its address or port is translated", [each["what"] for each in found["findings"] if each["name"] == "translation"][0])
 
 

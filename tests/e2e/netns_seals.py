@@ -14,7 +14,6 @@ import select
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import unittest
@@ -36,20 +35,15 @@ FORMATS = {2: (20, 15, 6), 0xa3: (40, 255, 6), ROCE: (44, 0, 0)}
 
 
 def build():
-    for name in (*PORTS, MIDDLE):
-        netns.ip("netns", "add", name)
+    netns.add(*PORTS, MIDDLE)
     for host, port in PORTS.items():
-        netns.ip("-n", MIDDLE, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
-        netns.ip("-n", MIDDLE, "link", "set", port, "addrgenmode", "none", "up")
-        netns.ip("-n", host, "link", "set", "lo", "up")
-        # One frame a packet: what is in the middle reads frames.
-        netns.ip("-n", host, "link", "set", "eth0", "gso_max_segs", "1", "up")
-        netns.ip("-n", host, "addr", "add", ADDRESSES[host] + "/24", "dev", "eth0")
+        netns.wire(MIDDLE, port, host, silent=True)
+        netns.ip("-n", host, "link", "set", "eth0", "gso_max_segs", "1")  # one frame a packet: what is in the middle reads frames
+        netns.address(host, "eth0", ADDRESSES[host] + "/24")
 
 
 def destroy():
-    for name in (*PORTS, MIDDLE):
-        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    netns.remove(*PORTS, MIDDLE)
 
 
 def crc32c_table():
@@ -226,7 +220,7 @@ class Seals(unittest.TestCase):
 
     def run_job(self, protocol, security, *arguments, tree=False):
         """The ranks' exit codes and reports, how many packets each daemon did not believe, and the attacker."""
-        inside = lambda host, *words: ["ip", "netns", "exec", host, cli.NETSUM, *map(str, words)]
+        inside = lambda host, *words: netns.command(host, cli.NETSUM, *words)
         at = lambda host, number: f"{ADDRESSES[host]}:{PORTS_OF_DATA[number]}"
         tls = ["--tls-cert", self.certificate, "--tls-key", self.key, "--tls-ca", self.certificate, "--packet-security", security]
         daemons = {(AGGREGATOR, at(AGGREGATOR, 0)): "switch"}
@@ -252,8 +246,7 @@ class Seals(unittest.TestCase):
                 pass
             unbelieved = collections.Counter()
             for host, each in daemons:
-                status = subprocess.run(inside(host, "status", "--switch", each, "--tls-ca", self.certificate, "--json"),
-                                        capture_output=True, text=True, timeout=60, env=cli.environment())
+                status = netns.run(host, cli.NETSUM, "status", "--switch", each, "--tls-ca", self.certificate, "--json", limit=60)
                 report = json.loads(status.stdout) if status.returncode == 0 else {"counters": {}, "jobs": ()}
                 # SwitchML counts them by job, the others for all.
                 for counted in (report, *report["jobs"]):

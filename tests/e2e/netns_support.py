@@ -1,4 +1,5 @@
-"""Network namespaces, for tests that need hosts of their own: sockets inside them, and whether they are permitted here."""
+"""Network namespaces, for tests that need hosts of their own: their links, what runs and the sockets inside them, and whether they are
+permitted here."""
 import ctypes
 import fcntl
 import json
@@ -7,6 +8,8 @@ import socket
 import struct
 import subprocess
 import sys
+
+import cli_support as cli
 
 SKIPPED = 77  # exit code of a test that cannot run here
 
@@ -35,6 +38,87 @@ def ip(*words):
     made = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True)
     if made.returncode != 0:
         raise OSError(f"ip {' '.join(map(str, words))}: {made.stderr.strip()}")
+
+
+def names():
+    """Of all that are there."""
+    return {line.split()[0] for line in subprocess.run(["ip", "netns"], capture_output=True, text=True, check=False).stdout.splitlines()}
+
+
+def alone(*more):
+    """What to write before a command that is to have a network of its own, and `more` of unshare(1)."""
+    return ["unshare", "--net", *more, *(["--map-root-user"] if os.geteuid() else [])]
+
+
+def add(*hosts):
+    """Makes hosts, each with its loopback device."""
+    for host in hosts:
+        ip("netns", "add", host)
+        ip("-n", host, "link", "set", "lo", "up")
+
+
+def remove(*hosts):
+    """As far as they are there."""
+    for host in hosts:
+        subprocess.run(["ip", "netns", "del", host], capture_output=True, check=False)
+
+
+def wire(host, device, other, peer="eth0", more=(), silent=False):
+    """A link between two hosts. `more`: settings of both ends. `silent`: the kernel itself says nothing at `device`."""
+    ip("-n", host, "link", "add", device, *more, "type", "veth", "peer", "name", peer, *more, "netns", other)
+    ip("-n", host, "link", "set", device, *(("addrgenmode", "none") if silent else ()), "up")
+    ip("-n", other, "link", "set", peer, "up")
+
+
+def bridge(network, name="bridge0"):
+    ip("-n", network, "link", "add", name, "type", "bridge")
+    ip("-n", network, "link", "set", name, "up")
+
+
+def bridged(network, port, host, device="eth0", more=()):
+    """A link from the network's bridge to a host."""
+    wire(network, port, host, device, more)
+    ip("-n", network, "link", "set", port, "master", "bridge0")
+
+
+def address(host, device, *addresses):
+    for each in addresses:
+        ip("-n", host, "addr", "add", each, "dev", device, *(("nodad",) if ":" in each else ()))
+
+
+def links(host, device=None):
+    """What ip(8) says of them."""
+    shown = subprocess.run(["ip", "-n", host, "-s", "-j", "link", "show", *([device] if device else [])], capture_output=True, check=True)
+    return json.loads(shown.stdout)
+
+
+def command(host, *words):
+    """A program and its arguments, to be run on that host; None: on this one."""
+    return [*(["ip", "netns", "exec", host] if host else []), *map(str, words)]
+
+
+def run(host, *words, limit=20, given=None):
+    """A finished run there: returncode, stdout, stderr."""
+    return subprocess.run(command(host, *words), capture_output=True, text=True, timeout=limit, env=cli.environment(), input=given, check=False)
+
+
+def status(host, at, *more):
+    """Of the daemon there, as the host sees it."""
+    return json.loads(cli.checked(run(host, cli.NETSUM, "status", "--switch", at, "--json", *more)).stdout)
+
+
+class Inside(cli.Process):
+    """A running netsum on a host, or another program."""
+
+    def __init__(self, host, *arguments, program=None):
+        first, *words = command(host, program or cli.NETSUM, *arguments)
+        super().__init__(*words, program=first)
+
+
+def daemon(host, which, listen, *arguments):
+    process = Inside(host, which, "--listen", listen, *arguments)
+    process.wait_line(process.out, "listening ")
+    return process
 
 
 class Ranks:

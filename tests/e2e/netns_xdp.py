@@ -8,13 +8,11 @@ Exit code 77: network namespaces or BPF programs are not permitted here.
 """
 import contextlib
 import ctypes
-import json
 import os
 import random
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import unittest
 
@@ -36,56 +34,36 @@ DATA = 0xc1  # the first byte of the profile's packets
 
 
 def build():
-    for name in (SWITCH, OTHER, *HOSTS):
-        netns.ip("netns", "add", name)
-        netns.ip("-n", name, "link", "set", "lo", "up")
-    netns.ip("-n", SWITCH, "addr", "add", "10.90.0.1/32", "dev", "lo")
-    netns.ip("-n", OTHER, "link", "add", "bridge0", "type", "bridge")
-    netns.ip("-n", OTHER, "addr", "add", "10.91.0.1/24", "dev", "bridge0")
-    netns.ip("-n", OTHER, "link", "set", "bridge0", "up")
+    netns.add(SWITCH, OTHER, *HOSTS)
+    netns.address(SWITCH, "lo", "10.90.0.1/32")
+    netns.bridge(OTHER)
+    netns.address(OTHER, "bridge0", "10.91.0.1/24")
     for rank, (host, port) in enumerate(zip(HOSTS, PORTS)):
-        netns.ip("-n", SWITCH, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
-        netns.ip("-n", SWITCH, "link", "set", port, "up")
-        netns.ip("-n", host, "link", "set", "eth0", "up")
+        netns.wire(SWITCH, port, host)
         netns.poll_for_frames(host, "eth0")
-        netns.ip("-n", host, "addr", "add", f"10.90.0.{2 + rank}/24", "dev", "eth0")
+        netns.address(host, "eth0", f"10.90.0.{2 + rank}/24")
         netns.ip("-n", SWITCH, "route", "add", f"10.90.0.{2 + rank}/32", "dev", port, "src", "10.90.0.1")
     for number, (host, name) in enumerate(((SWITCH, SHARED), *((host, "eth1") for host in HOSTS))):
-        netns.ip("-n", OTHER, "link", "add", f"bridged{number}", "type", "veth", "peer", "name", name, "netns", host)
-        netns.ip("-n", OTHER, "link", "set", f"bridged{number}", "master", "bridge0", "up")
-        netns.ip("-n", host, "link", "set", name, "up")
-        netns.ip("-n", host, "addr", "add", f"10.91.0.{100 + number}/24", "dev", name)
+        netns.bridged(OTHER, f"bridged{number}", host, name)
+        netns.address(host, name, f"10.91.0.{100 + number}/24")
     netns.poll_for_frames(OTHER, "bridged0")
     # The ranks' sockets of a tree have one address, that towards their switch: the aggregator answers by way of it.
     netns.ip("-n", OTHER, "route", "add", "10.90.0.0/24", "via", "10.91.0.100")
-    subprocess.run(inside(SWITCH, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"), check=True)
+    cli.checked(netns.run(SWITCH, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))
 
 
 def destroy():
-    for name in (SWITCH, OTHER, *HOSTS):
-        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    netns.remove(SWITCH, OTHER, *HOSTS)
 
 
-def inside(host, *words):
-    return ["ip", "netns", "exec", host, *map(str, words)]
-
-
-class Inside(cli.Process):
-    """A running netsum on a host."""
-
-    def __init__(self, host, *arguments):
-        super().__init__(*inside(host, cli.NETSUM, *arguments)[1:], program="ip")
-
-
-class Switch(Inside):
+class Switch(netns.Inside):
     def __init__(self, host, address, *arguments):
         self.host, self.address = host, address
         super().__init__(host, "switch", "--listen", address, "--allow-fcs-only", *arguments)
         self.wait_line(self.out, "listening ")
 
     def status(self):
-        command = inside(self.host, cli.NETSUM, "status", "--switch", self.address, "--json")
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=cli.environment()).stdout)
+        return netns.status(self.host, self.address)
 
 
 def in_kernel(*arguments, interfaces=(*PORTS, SHARED)):
@@ -98,8 +76,7 @@ def in_software():
 
 def programs():
     """The switch's interfaces that have an XDP program."""
-    links = json.loads(subprocess.run(["ip", "-n", SWITCH, "-j", "link"], capture_output=True, text=True, check=True).stdout)
-    return {link["ifname"] for link in links if "xdp" in link}
+    return {link["ifname"] for link in netns.links(SWITCH) if "xdp" in link}
 
 
 def maps_of(process):
@@ -130,19 +107,19 @@ def losses(million):
         }}
         }}"""
     for host in HOSTS:
-        subprocess.run(inside(host, "nft", "-f", "-"), input=table, text=True, check=True)
+        cli.checked(netns.run(host, "nft", "-f", "-", given=table))
     try:
         yield
     finally:
         for host in HOSTS:
-            subprocess.run(inside(host, "nft", "delete", "table", "netdev", "loss"), check=True)
+            cli.checked(netns.run(host, "nft", "delete", "table", "netdev", "loss"))
 
 
 class Job(netns.Ranks):
     """Its ranks, each at its host."""
 
     def __init__(self, *flags, ranks=RANKS, switch=XDP, hosts=HOSTS):
-        super().__init__(Inside(hosts[rank], "bench", "all-reduce", "--switch", switch, "--rank", rank, "--world-size", ranks, *FLAGS, *flags)
+        super().__init__(netns.Inside(hosts[rank], "bench", "all-reduce", "--switch", switch, "--rank", rank, "--world-size", ranks, *FLAGS, *flags)
                          for rank in range(ranks))
 
 
@@ -287,8 +264,7 @@ class Lifetime(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def assert_refused(self, text, *arguments, code=1, address=XDP, prefix=()):
-        command = inside(SWITCH, *prefix, cli.NETSUM, "switch", "--listen", address, "--allow-fcs-only", *arguments)
-        result = subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment(), check=False)
+        result = netns.run(SWITCH, *prefix, cli.NETSUM, "switch", "--listen", address, "--allow-fcs-only", *arguments)
         errors = [line for line in result.stderr.splitlines() if line.startswith("netsum:")]
         self.assertEqual((code, 1), (result.returncode, len(errors)), result.stderr)
         self.assertIn(text, errors[0])
@@ -313,8 +289,7 @@ class Refusals(unittest.TestCase):
 
 def skip_without_bpf(netsum):
     """Where the kernel takes the program, only the interface is wrong."""
-    command = inside(SWITCH, netsum, "switch", "--listen", XDP, "--allow-fcs-only", "--data-plane", "xdp", "--interface", "none")
-    error = subprocess.run(command, capture_output=True, text=True, timeout=20, env=cli.environment(), check=False).stderr
+    error = netns.run(SWITCH, netsum, "switch", "--listen", XDP, "--allow-fcs-only", "--data-plane", "xdp", "--interface", "none").stderr
     if "no interface 'none'" not in error:
         print(f"skipped: needs CAP_BPF: {error}", file=sys.stderr)
         sys.exit(netns.SKIPPED)

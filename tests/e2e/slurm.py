@@ -14,6 +14,7 @@ import tempfile
 import unittest
 
 import cli_support as cli
+import netns_support as netns
 
 ARGUMENTS = list(sys.argv)
 SOURCE, PYTHON = (sys.argv.pop(2), sys.argv.pop(2)) if len(sys.argv) > 3 else ("", "")
@@ -137,16 +138,16 @@ if __name__ == "__main__":
     missing = [name for name in ("slurmctld", "slurmd", "sbatch", "srun", "munged") if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
     if missing or os.geteuid() != 0:
         print("skipped: " + (f"not installed: {', '.join(missing)} (Debian: slurm-wlm munge)" if missing else "not root"))
-        sys.exit(77)
+        sys.exit(netns.SKIPPED)
     if not os.environ.get("NETSUM_TEST_INSIDE"):
         # A network of its own, with an address that is not the loopback device's: without one Slurm's daemons know no address at all. And a
         # first process that reaps orphans: Slurm waits for what is left of its tasks.
         script = ("ip link set lo up && ip link add slurm0 type veth peer name slurm1 && ip addr add 10.99.0.1/24 dev slurm0 && "
                   "ip link set slurm0 up && ip link set slurm1 up && { \"$@\"; exit $?; }")
-        words = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", script, "bash"]
+        words = [*netns.alone("--pid", "--fork", "--kill-child", "--mount-proc"), "bash", "-c", script, "bash"]
         if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
             print("skipped: no right to make namespaces")
-            sys.exit(77)
+            sys.exit(netns.SKIPPED)
         os.environ["NETSUM_TEST_INSIDE"] = "1"
         os.execvp(words[0], [*words, sys.executable, *ARGUMENTS])
     os.environ["PATH"] += ":/usr/sbin:/sbin"

@@ -89,10 +89,6 @@ CASES = {"everyone": everyone, "loss": loss, "rates": rates}
 
 # Outside.
 
-def namespaces():
-    return {line.split()[0] for line in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout.splitlines()}
-
-
 class RunningTestbed(cli.Process):
     def __init__(self, *arguments):
         super().__init__("--rate", f"{RATE // 1000}kbit", *arguments, program=TESTBED, env={"TESTBED_SCRIPT": TESTBED})
@@ -108,7 +104,7 @@ class RunningTestbed(cli.Process):
 
     def own(self):
         """Its namespaces that there are."""
-        return {name for name in namespaces() if name.startswith(f"testbed{self.pid}-")}
+        return {name for name in netns.names() if name.startswith(f"testbed{self.pid}-")}
 
 
 class Links(unittest.TestCase):
