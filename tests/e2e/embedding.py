@@ -46,6 +46,7 @@ class Embedding(unittest.TestCase):
     def test_a_communicator_with_static_storage(self):
         self.program("static", 5)
 
+    @unittest.skipIf(cli.is_sanitized(), "a thread may hold the lock of the sanitizer's allocator when the process forks")
     def test_children_have_work_of_their_own_and_the_parent_goes_on(self):
         self.program("fork")
 
