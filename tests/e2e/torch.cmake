@@ -8,6 +8,6 @@ if(NETSUM_TORCH)
   foreach(test IN ITEMS torch_modes torch_operations torch_layouts torch_training torch_parallel torch_groups torch_failures torch_devices demo)
     add_test(NAME ${test} COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_BINARY_DIR}/python:${CMAKE_BINARY_DIR}/test_python NETSUM_BINARY=$<TARGET_FILE:netsum>
                                   ${NETSUM_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${test}.py)
-    set_tests_properties(${test} PROPERTIES LABELS "e2e;torch;patient" TIMEOUT 300)
+    set_tests_properties(${test} PROPERTIES LABELS "e2e;torch;patient" TIMEOUT 600)
   endforeach()
 endif()
