@@ -83,9 +83,8 @@ class BenchCommand final : public Command {
           "Elements per packet: a multiple of 64 up to 1024, or of 256; NetReduce: a power of two from 64 to 1024, or "
           "without --verbs a multiple of 1024; 0: as many as the MTU allows");
     s.add("slots", options_.slots, "N",
-          "Window of each lane: slots, a power of two; NetReduce: messages; 0: from the measured bandwidth-delay product (a "
-          "switch's own "
-          "slots: --switch-slots)");
+          "Window of each lane: slots, a power of two; NetReduce: messages; 0: measured (a switch's own slots: "
+          "--switch-slots)");
     s.add("message-packets", options_.message_packets, "L",
           "NetReduce: packets per message; 0: a quarter of the measured window")
         .between(0, 4096);
