@@ -27,6 +27,7 @@
 #include "runtime/thread.h"
 #include "service/netreduce_service.h"
 #include "service/stalled_chunks.h"
+#include "telemetry/line_limit.h"
 #include "telemetry/metrics_server.h"
 #include "transport/addresses/addresses.h"
 #include "transport/datagram/udp.h"
@@ -51,7 +52,6 @@ constexpr Duration forgotten_after = std::chrono::minutes(10);
 constexpr Duration forget_every = std::chrono::minutes(1);
 constexpr Duration look_every = std::chrono::seconds(1);
 constexpr Duration stalled_after = std::chrono::seconds(5);
-constexpr Duration said_again_after = std::chrono::minutes(1);  // least time between repeats of a complaint
 
 // Disk writes and periodic checks, off the thread that forwards frames.
 class Background {
@@ -245,10 +245,6 @@ struct BumpDaemon::Impl {
   std::unique_ptr<runtime::RingThreads> ring_threads;  // that loop's thread hands rings over to; null: it serves them itself
 
   // Used only by the background thread.
-  struct Said {
-    std::uint64_t count = 0;
-    Time again{};
-  };
   struct Watched {
     bool complete = false, said = false;
     std::optional<std::pair<std::uint64_t, std::uint32_t>> stalled_at;  // message and packet
@@ -257,8 +253,8 @@ struct BumpDaemon::Impl {
   std::unique_ptr<ConnectionFile> file;
   std::vector<Connection> learned;  // since the last commit
   Time next_forget{};
-  std::map<std::string, Said> said;
-  std::vector<Watched> watched;  // by ring
+  std::map<std::string, telemetry::LineLimit> limits;  // by complaint
+  std::vector<Watched> watched;                        // by ring
   std::unique_ptr<Background> background;
 
   // They serve the rings that ranks have named.
@@ -450,8 +446,7 @@ struct BumpDaemon::Impl {
     try {
       file->commit();
     } catch (const std::exception& error) {
-      complain("state", said["state"].count + 1,
-               "error: " + std::string(error.what()) + ": do not restart this bump before the hosts are restarted");
+      complain("state", "error: " + std::string(error.what()) + ": do not restart this bump before the hosts are restarted");
     }
     if (learned.empty()) return;
     on_packet_thread([&] {
@@ -463,10 +458,11 @@ struct BumpDaemon::Impl {
 
   // `count`: occurrences so far; logged if it has grown, but not too often.
   void complain(const std::string& key, std::uint64_t count, const std::string& words) {
-    Said& last = said[key];
-    if (count == last.count || runtime::now() < last.again) return;
-    last = {count, runtime::now() + said_again_after};
-    log(words);
+    if (limits[key].take(count, runtime::now()) != 0) log(words);
+  }
+
+  void complain(const std::string& key, const std::string& words) {
+    if (limits[key].take(runtime::now())) log(words);
   }
 
   void look_after() {
@@ -540,10 +536,9 @@ struct BumpDaemon::Impl {
   void say_awaited(const RingConfig& ring, const std::vector<std::uint32_t>& racks) {
     std::string which;
     for (const std::uint32_t rack : racks) which += (which.empty() ? "" : ", ") + std::to_string(rack);
-    const std::string key = "awaited by " + std::to_string(ring.ring);
-    if (!racks.empty() && racks.size() < ring.racks.size()) {
-      complain(key, said[key].count + 1, "ring " + std::to_string(ring.ring) + " waits for the ranks of racks " + which);
-    }
+    if (racks.empty() || racks.size() == ring.racks.size()) return;
+    const std::string name = "ring " + std::to_string(ring.ring);
+    complain("awaited by " + name, name + " waits for the ranks of racks " + which);
   }
 
   void look_after(const RingConfig& ring, Watched& last, bool complete, const netreduce::RingCounters& counters,

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 
 namespace netsum::telemetry {
 namespace {
-
-constexpr Duration said_again_after = std::chrono::minutes(1);
 
 struct Reason {
   const char* counter;
@@ -32,20 +29,20 @@ constexpr auto reasons = std::to_array<Reason>({
 
 std::vector<DropLog::Line> DropLog::look(const Report& seen, Time at) {
   std::vector<Line> lines;
-  std::map<std::pair<Rates::Key, std::string>, Said> now;
+  std::map<std::pair<Rates::Key, std::string>, LineLimit> now;
   for (const JobReport& job : seen.jobs) {
     for (const Reason& reason : reasons) {
       const std::uint64_t count = job.counters.value(reason.counter);
       if (count == 0) continue;
-      Said& said = now[{key_of(job), reason.counter}];
-      if (const auto before = said_.find({key_of(job), reason.counter}); before != said_.end()) said = before->second;
-      if (count <= said.count || at < said.again) continue;
-      lines.push_back({job.job.tenant, "warning: job '" + job.job.job + "': " + std::to_string(count - said.count) +
+      LineLimit& limit = now[{key_of(job), reason.counter}];
+      if (const auto before = limits_.find({key_of(job), reason.counter}); before != limits_.end()) limit = before->second;
+      const std::uint64_t dropped = limit.take(count, at);
+      if (dropped == 0) continue;
+      lines.push_back({job.job.tenant, "warning: job '" + job.job.job + "': " + std::to_string(dropped) +
                                            " packets were dropped, since " + reason.words + " (" + reason.counter + ")"});
-      said = {count, at + said_again_after};
     }
   }
-  said_ = std::move(now);
+  limits_ = std::move(now);
   return lines;
 }
 

@@ -1,13 +1,13 @@
 // Why packets of jobs are dropped that no loss explains: lines for the log.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/time.h"
+#include "telemetry/line_limit.h"
 #include "telemetry/rates.h"
 #include "telemetry/report.h"
 
@@ -23,11 +23,7 @@ class DropLog {
   [[nodiscard]] std::vector<Line> look(const Report& seen, Time at);
 
  private:
-  struct Said {
-    std::uint64_t count = 0;
-    Time again{};
-  };
-  std::map<std::pair<Rates::Key, std::string>, Said> said_;  // of the jobs in the last report; by counter
+  std::map<std::pair<Rates::Key, std::string>, LineLimit> limits_;  // of the jobs in the last report; by counter
 };
 
 }  // namespace netsum::telemetry

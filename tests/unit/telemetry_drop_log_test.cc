@@ -1,7 +1,9 @@
-// Log lines about packets that were dropped, and not by loss.
+// Log lines about packets that were dropped, and not by loss; and how often such a line may be repeated.
 #include "telemetry/drop_log.h"
 
 #include <gtest/gtest.h>
+
+#include "telemetry/line_limit.h"
 
 namespace netsum::telemetry {
 namespace {
@@ -17,6 +19,32 @@ Report dropping(const Counters& of_job, std::uint64_t epoch = 7) {
   job.counters = of_job;
   report.jobs = {job};
   return report;
+}
+
+TEST(LineLimit, LetsALineThroughOnceAMinuteIfThereWasMore) {
+  LineLimit limit;
+  const Time start{};
+  EXPECT_EQ(0U, limit.take(0, start));
+  EXPECT_EQ(5U, limit.take(5, start));
+  EXPECT_EQ(0U, limit.take(9, start + seconds(59)));
+  EXPECT_EQ(4U, limit.take(9, start + seconds(60)));
+  EXPECT_EQ(0U, limit.take(9, start + seconds(600)));
+}
+
+TEST(LineLimit, TakesALowerCountAsOneThatBeginsAnew) {
+  LineLimit limit;
+  const Time start{};
+  EXPECT_EQ(5U, limit.take(5, start));
+  EXPECT_EQ(0U, limit.take(0, start + seconds(60)));
+  EXPECT_EQ(3U, limit.take(3, start + seconds(61)));
+}
+
+TEST(LineLimit, CountsForItselfWhatNothingElseCounts) {
+  LineLimit limit;
+  const Time start{};
+  EXPECT_TRUE(limit.take(start));
+  EXPECT_FALSE(limit.take(start + seconds(59)));
+  EXPECT_TRUE(limit.take(start + seconds(60)));
 }
 
 TEST(DropLog, SaysHowManyWereDroppedOnceAMinuteForEachReason) {
