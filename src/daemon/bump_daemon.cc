@@ -1,22 +1,21 @@
 #include "daemon/bump_daemon.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "base/counters.h"
 #include "control/fingerprint.h"
 #include "control/server.h"
+#include "daemon/background.h"
 #include "daemon/connection_file.h"
 #include "daemon/data_sockets.h"
 #include "daemon/proved_endpoints.h"
 #include "daemon/served_jobs.h"
 #include "daemon/switches.h"
+#include "daemon/wire_lane.h"
 #include "jobs/netreduce_job.h"
 #include "netsum/error.h"
 #include "protocol/netreduce/bump.h"
@@ -52,50 +51,6 @@ constexpr Duration forgotten_after = std::chrono::minutes(10);
 constexpr Duration forget_every = std::chrono::minutes(1);
 constexpr Duration look_every = std::chrono::seconds(1);
 constexpr Duration stalled_after = std::chrono::seconds(5);
-
-// Disk writes and periodic checks, off the thread that forwards frames.
-class Background {
- public:
-  // `after`: called when posted tasks have run; `tick`: called every look_every.
-  Background(std::function<void()> after, std::function<void()> tick) : after_(std::move(after)), tick_(std::move(tick)) {
-    const runtime::SignalsBlocked blocked;
-    thread_ = std::thread([this] {
-      runtime::enter_thread("netsum-bump", -1);
-      run();
-    });
-  }
-  ~Background() {
-    mailbox_.post([this] { stopping_ = true; });
-    thread_.join();
-  }
-  Background(const Background&) = delete;
-  Background& operator=(const Background&) = delete;
-
-  void post(std::function<void()> command) { mailbox_.post(std::move(command)); }
-  void call(const std::function<void()>& command) { mailbox_.call(command); }
-
- private:
-  void run() {
-    pollfd posted{mailbox_.descriptor(), POLLIN, 0};
-    Time next = runtime::now() + look_every;
-    while (!stopping_) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - runtime::now());
-      poll(&posted, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
-      if (mailbox_.waiting()) {
-        mailbox_.run_all();
-        after_();
-      }
-      if (runtime::now() < next) continue;
-      next = runtime::now() + look_every;
-      tick_();
-    }
-  }
-
-  runtime::Mailbox mailbox_;
-  std::function<void()> after_, tick_;
-  bool stopping_ = false;
-  std::thread thread_;
-};
 
 std::vector<HostAddress> parse_hosts(const std::vector<std::string>& texts) {
   std::vector<HostAddress> hosts;
@@ -211,25 +166,6 @@ std::vector<std::uint32_t> members(const RankSet& set) {
   set.for_each([&](std::uint32_t rank) { ranks.push_back(rank); });
   return ranks;
 }
-
-// Where the bump's packets are processed, for its service, which has no format: the bump sorts packets.
-class WireLane final : public service::Lane {
- public:
-  using Run = std::function<void(const std::function<void()>&)>;
-  WireLane(runtime::PacketLoop& loop, Run run) : loop_(loop), run_(std::move(run)) {}
-
-  void serve(std::unique_ptr<service::Format>) override { throw Error(ErrorCode::internal, "a bump has no formats"); }
-  void run(const std::function<void()>& command) override { run_(command); }
-  [[nodiscard]] std::unique_ptr<service::Memory> allocate(std::size_t bytes, service::Pages pages) override {
-    return std::make_unique<runtime::MappedMemory>(bytes, pages);
-  }
-  void expect_ring() override { loop_.expect_ring(); }
-  void expect_ring_no_more() override { loop_.expect_ring_no_more(); }
-
- private:
-  runtime::PacketLoop& loop_;
-  const Run run_;
-};
 
 }  // namespace
 
@@ -656,7 +592,8 @@ struct BumpDaemon::Impl {
           if (ring_threads) ring_threads->end_batch();
           return bump->tunnel().counters().strangers();  // none among frames: a bridge forwards all
         });
-    background = std::make_unique<Background>([this] { commit(); }, [this] { look_after(); });
+    background = std::make_unique<Background>(
+        look_every, [this] { commit(); }, [this] { look_after(); });
   }
 
   void serve_jobs(control::ServerHooks& hooks) {
