@@ -13,6 +13,7 @@
 #include "daemon/connection_file.h"
 #include "daemon/data_sockets.h"
 #include "daemon/proved_endpoints.h"
+#include "daemon/ring_settings.h"
 #include "daemon/served_jobs.h"
 #include "daemon/switches.h"
 #include "daemon/wire_lane.h"
@@ -51,21 +52,6 @@ constexpr Duration forgotten_after = std::chrono::minutes(10);
 constexpr Duration forget_every = std::chrono::minutes(1);
 constexpr Duration look_every = std::chrono::seconds(1);
 constexpr Duration stalled_after = std::chrono::seconds(5);
-
-std::vector<HostAddress> parse_hosts(const std::vector<std::string>& texts) {
-  std::vector<HostAddress> hosts;
-  for (const std::string& text : texts) {
-    for (std::size_t at = 0; at <= text.size();) {
-      const std::size_t comma = std::min(text.find(',', at), text.size());
-      const std::string each = text.substr(at, comma - at);
-      const auto address = parse_address(each);
-      if (!address) throw Error(ErrorCode::bad_argument, "'" + each + "' in --hosts is not an IPv4 or IPv6 address");
-      hosts.push_back(*address);
-      at = comma + 1;
-    }
-  }
-  return hosts;
-}
 
 std::string words_of(const Connection& connection) {
   return "from " + to_string(connection.source) + " to " + to_string(connection.destination) + ", queue pair " +
@@ -223,56 +209,6 @@ struct BumpDaemon::Impl {
     });
   }
 
-  void parse_rings() {
-    hosts = parse_hosts(options.hosts);
-    if (!options.rings.empty() && hosts.empty() && options.rack_bumps.empty()) {
-      throw Error(ErrorCode::bad_argument,
-                  "--ring requires --hosts with the addresses of the ring's hosts (--hosts 10.0.0.1,10.0.0.2): otherwise "
-                  "any host could end the ring");
-    }
-    std::map<std::pair<std::uint32_t, std::vector<std::byte>>, std::string>
-        seen;  // ID and magic: how packets tell them apart
-    for (const std::string& text : options.rings) {
-      RingConfig ring = netreduce::parse_ring(text);
-      const auto magic = std::span(ring.layout.magic).first(ring.layout.magic_bytes);
-      const auto [other, is_new] = seen.try_emplace({ring.ring, {magic.begin(), magic.end()}}, text);
-      if (!is_new) {
-        throw Error(ErrorCode::bad_argument,
-                    "rings '" + other->second + "' and '" + text + "' have the same id and magic: give each its own id=");
-      }
-      ring.incarnation = transport::random_number();
-      if (!ring.racks.empty()) check_racks(text, ring);
-      if (const std::string why = why_not_here(ring); !why.empty()) {
-        log("ring " + std::to_string(ring.ring) + " is not summed here: " + why);
-        continue;
-      }
-      rings.push_back(std::move(ring));
-    }
-  }
-
-  void check_racks(const std::string& text, const RingConfig& ring) const {
-    const auto refuse = [&](const std::string& why) { throw Error(ErrorCode::bad_argument, "ring '" + text + "': " + why); };
-    if (!options.rack && options.rack_bumps.empty()) {
-      refuse("racks= needs --rack and --root at a rack's bump, and --rack-bumps at the root");
-    }
-    const std::string racks = std::to_string(ring.racks.size()) + " racks";
-    if (options.rack && *options.rack >= ring.racks.size()) {
-      refuse("it has " + racks + ", and --rack " + std::to_string(*options.rack) +
-             " is not below that: racks are numbered from 0");
-    }
-    if (!options.rack_bumps.empty() && options.rack_bumps.size() != ring.racks.size()) {
-      refuse("it has " + racks + ", and --rack-bumps names " + std::to_string(options.rack_bumps.size()) + " bumps");
-    }
-  }
-
-  // Empty: it is.
-  [[nodiscard]] std::string why_not_here(const RingConfig& ring) const {
-    if (options.rack && !ring.racks.empty() && ring.racks[*options.rack] == 0) return "it has no rank in this rack";
-    if (!options.rack_bumps.empty() && !netreduce::spans_racks(ring))
-      return "all its ranks are in one rack, and the bump of that rack needs no root";
-    return "";
-  }
-
   // Adds a ring of foreign hosts, or its part here; returns the bytes that it takes.
   std::size_t add_ring(const RingConfig& ring) {
     const auto reserve = [&](const RingConfig& here, const std::function<void(std::span<std::byte>)>& use) {
@@ -313,17 +249,6 @@ struct BumpDaemon::Impl {
           std::to_string(needed >> 10) + " KiB of packet buffers");
     }
     if (rings.empty() && options.listen.empty()) log("warning: no --ring is given: this bump only forwards packets");
-  }
-
-  void check_hosts(const RingConfig& ring) const {
-    if (hosts.empty()) return;
-    for (const netreduce::Line& line : ring.lines) {
-      if (line.way == netreduce::Way::child) continue;
-      const HostAddress& host = line.way == netreduce::Way::arriving ? line.connection.destination : line.connection.source;
-      if (std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
-      throw Error(ErrorCode::refused,
-                  "the bump's --hosts lacks " + to_string(host) + ", the address of a rank: add it there");
-    }
   }
 
   // Ranks send once told that the job has begun; that waits until their connections are on the disk.
@@ -532,27 +457,6 @@ struct BumpDaemon::Impl {
   }
 
   void bridge() {
-    check_threads(options.threads);
-    if (options.one_arm && options.ports.size() != 1) {
-      throw Error(ErrorCode::bad_argument, "--one-arm requires exactly one port (--port eth:IFNAME)");
-    }
-    if (options.racks && options.listen.empty()) {
-      throw Error(ErrorCode::bad_argument, "--racks requires --listen, the address to which bumps of other racks send");
-    }
-    if (options.rack.has_value() != !options.root.empty()) {
-      throw Error(ErrorCode::bad_argument, "--rack needs --root, the address of the bump above, and --root needs --rack");
-    }
-    if (options.rack && !options.rack_bumps.empty()) {
-      throw Error(ErrorCode::bad_argument, "--rack and --rack-bumps exclude each other: the root is not the bump of a rack");
-    }
-    if ((options.rack || !options.rack_bumps.empty()) && !options.racks) {
-      throw Error(ErrorCode::bad_argument, "--rack and --rack-bumps need --racks");
-    }
-    if (!options.one_arm && options.ports.size() < 2 && !(options.racks && options.ports.empty())) {
-      throw Error(
-          ErrorCode::bad_argument,
-          "a bump in the wire requires at least two ports: pass --port eth:IFNAME or --port qemu:LOCAL,REMOTE for each");
-    }
     transport::PortOptions port_options;
     port_options.mark = wire::ethernet::mark_congestion;
     port_options.own_source = options.one_arm;
@@ -599,7 +503,7 @@ struct BumpDaemon::Impl {
   void serve_jobs(control::ServerHooks& hooks) {
     lane.emplace(*loop, [this](const std::function<void()>& command) { on_packet_thread(command); });
     service::NetReduceService::Wire wire{bump->tunnel(), options.racks, {}, {}};
-    wire.check = [this](const RingConfig& ring) { check_hosts(ring); };
+    wire.check = [this](const RingConfig& ring) { check_hosts(ring, hosts); };
     wire.record = [this](const RingConfig& ring) { record(ring); };
     std::vector<std::unique_ptr<service::Service>> services;
     services.push_back(std::make_unique<service::NetReduceService>(*lane, std::move(wire)));
@@ -698,7 +602,9 @@ struct BumpDaemon::Impl {
 
 BumpDaemon::BumpDaemon(const BumpOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
-  impl_->parse_rings();
+  impl_->hosts = parse_hosts(options.hosts);
+  impl_->rings = parse_rings(options, impl_->hosts, [this](const std::string& line) { impl_->log(line); });
+  check_wiring(options);
   impl_->bridge();
   impl_->listen();
 }
