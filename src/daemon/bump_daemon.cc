@@ -12,6 +12,7 @@
 #include "daemon/background.h"
 #include "daemon/connection_file.h"
 #include "daemon/data_sockets.h"
+#include "daemon/learned_connections.h"
 #include "daemon/proved_endpoints.h"
 #include "daemon/ring_settings.h"
 #include "daemon/served_jobs.h"
@@ -172,8 +173,7 @@ struct BumpDaemon::Impl {
     std::optional<std::pair<std::uint64_t, std::uint32_t>> stalled_at;  // message and packet
     Time since{};
   };
-  std::unique_ptr<ConnectionFile> file;
-  std::vector<Connection> learned;  // since the last commit
+  std::optional<LearnedConnections> learned;
   Time next_forget{};
   std::map<std::string, telemetry::LineLimit> limits;  // by complaint
   std::vector<Watched> watched;                        // by ring
@@ -254,10 +254,7 @@ struct BumpDaemon::Impl {
   // Ranks send once told that the job has begun; that waits until their connections are on the disk.
   void record(const RingConfig& ring) {
     background->call([&] {
-      if (!file) return;
-      for (const netreduce::Line& line : ring.lines) {
-        if (line.way != netreduce::Way::child) file->learned({line.connection, {}});
-      }
+      learned->add(ring);
       commit();
     });
   }
@@ -269,10 +266,9 @@ struct BumpDaemon::Impl {
     accelerator.on_change([this](const ConnectionChange& change) { background->post([this, change] { note(change); }); });
     if (options.state.empty()) {
       log("warning: without --state FILE a restarted bump forgets its connections, and their gradients pass unsummed");
-      return;
     }
-    file = std::make_unique<ConnectionFile>(options.state);
-    const std::vector<netreduce::KnownConnection> known = file->known();
+    learned.emplace(options.state, [this](const std::string& line) { log(line); });
+    const std::vector<netreduce::KnownConnection> known = learned->known();
     for (const netreduce::KnownConnection& connection : known) accelerator.know(connection, started);
     if (!known.empty())
       log(std::to_string(known.size()) + " gradient connections were restored from '" + options.state + "'");
@@ -281,14 +277,8 @@ struct BumpDaemon::Impl {
   // ---- on the background's thread
 
   void note(const ConnectionChange& change) {
-    if (change.kind == ConnectionChange::Kind::forgotten) {
-      if (file) file->forgotten(change.known.connection);
-      return;
-    }
-    if (file) {
-      file->learned(change.known);
-      learned.push_back(change.known.connection);
-    }
+    learned->note(change);
+    if (change.kind == ConnectionChange::Kind::forgotten) return;
     const auto ring = std::find_if(rings.begin(), rings.end(),
                                    [&](const RingConfig& each) { return each.incarnation == change.incarnation; });
     if (ring == rings.end()) return;
@@ -303,18 +293,12 @@ struct BumpDaemon::Impl {
   // Commits, and releases all that waits for the disk: the first sums on learned connections (LearningConfig::record), and
   // ranks that join.
   void commit() {
-    if (!file) return;
-    try {
-      file->commit();
-    } catch (const std::exception& error) {
-      complain("state", "error: " + std::string(error.what()) + ": do not restart this bump before the hosts are restarted");
-    }
-    if (learned.empty()) return;
+    const std::vector<Connection> recorded = learned->commit(runtime::now());
+    if (recorded.empty()) return;
     on_packet_thread([&] {
-      for (const Connection& connection : learned) bump->accelerator().recorded(connection, ports->sink());
+      for (const Connection& connection : recorded) bump->accelerator().recorded(connection, ports->sink());
       ports->sink().flush();
     });
-    learned.clear();
   }
 
   // `count`: occurrences so far; logged if it has grown, but not too often.
