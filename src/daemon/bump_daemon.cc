@@ -10,11 +10,12 @@
 #include "control/fingerprint.h"
 #include "control/server.h"
 #include "daemon/background.h"
-#include "daemon/connection_file.h"
+#include "daemon/bump_rings.h"
 #include "daemon/data_sockets.h"
 #include "daemon/learned_connections.h"
 #include "daemon/proved_endpoints.h"
 #include "daemon/ring_settings.h"
+#include "daemon/ring_watch.h"
 #include "daemon/served_jobs.h"
 #include "daemon/switches.h"
 #include "daemon/wire_lane.h"
@@ -28,7 +29,6 @@
 #include "runtime/thread.h"
 #include "service/netreduce_service.h"
 #include "service/stalled_chunks.h"
-#include "telemetry/line_limit.h"
 #include "telemetry/metrics_server.h"
 #include "transport/addresses/addresses.h"
 #include "transport/datagram/udp.h"
@@ -43,7 +43,6 @@ using netreduce::Bump;
 using netreduce::Connection;
 using netreduce::ConnectionChange;
 using netreduce::HostAddress;
-using netreduce::Misfit;
 using netreduce::RingConfig;
 using telemetry::Counters;
 
@@ -52,42 +51,6 @@ using telemetry::Counters;
 constexpr Duration forgotten_after = std::chrono::minutes(10);
 constexpr Duration forget_every = std::chrono::minutes(1);
 constexpr Duration look_every = std::chrono::seconds(1);
-constexpr Duration stalled_after = std::chrono::seconds(5);
-
-std::string words_of(const Connection& connection) {
-  return "from " + to_string(connection.source) + " to " + to_string(connection.destination) + ", queue pair " +
-         std::to_string(connection.destination_qp);
-}
-
-// Why gradients are dropped, and what to do.
-std::string words_of(Misfit misfit, const netreduce::MisfitExample& example) {
-  const std::string ring = std::to_string(example.header.ring);
-  const auto because = [&]() -> std::string {
-    switch (misfit) {
-      case Misfit::service:
-        return "the connection is unreliable (UC), so lost packets cannot be retransmitted: use a reliable connection (RC)";
-      case Misfit::host:
-        return "--hosts does not name both hosts";
-      case Misfit::layout:
-        return "their header has the magic of a layout that no --ring has";
-      case Misfit::header:
-        return "their header is cut off, or has values that the layout of --ring does not allow";
-      case Misfit::ring:
-        return "their header names ring " + ring + ", and no --ring has this id";
-      case Misfit::rank:
-        return "their header names rank " + std::to_string(example.header.rank) + " of ring " + ring +
-               ", and the --ring of this id has fewer ranks";
-      case Misfit::beginning:
-        return "they begin with message " + std::to_string(example.header.message) + " of ring " + ring +
-               ", and message 0 was not seen on this connection: restart the hosts of this ring";
-      case Misfit::open:
-        return "all ranks of ring " + ring +
-               " are connected now, but their connections do not form one ring: check ranks= of --ring";
-    }
-    return "";
-  };
-  return "gradients " + words_of(example.connection) + " are dropped: " + because();
-}
 
 Counters counters_of(const Bump& bump) {
   const netreduce::BridgeCounters& bridge = bump.bridge().counters();
@@ -148,35 +111,22 @@ Counters counters_of(std::size_t number, const transport::PortCounters& port) {
           {name + "marked", port.marked}};
 }
 
-std::vector<std::uint32_t> members(const RankSet& set) {
-  std::vector<std::uint32_t> ranks;
-  set.for_each([&](std::uint32_t rank) { ranks.push_back(rank); });
-  return ranks;
-}
-
 }  // namespace
 
 struct BumpDaemon::Impl {
   BumpOptions options;
   transport::PortSet* ports = nullptr;  // the loop's
-  std::vector<RingConfig> rings;
   std::vector<HostAddress> hosts;
-  runtime::JobMemory memory;  // of each of `rings`, by incarnation
+  std::optional<BumpRings> rings;
   std::unique_ptr<Bump> bump;
   const Time started = runtime::now();
   std::unique_ptr<runtime::PacketLoop> loop;           // its thread uses all above
   std::unique_ptr<runtime::RingThreads> ring_threads;  // that loop's thread hands rings over to; null: it serves them itself
 
   // Used only by the background thread.
-  struct Watched {
-    bool complete = false, said = false;
-    std::optional<std::pair<std::uint64_t, std::uint32_t>> stalled_at;  // message and packet
-    Time since{};
-  };
   std::optional<LearnedConnections> learned;
   Time next_forget{};
-  std::map<std::string, telemetry::LineLimit> limits;  // by complaint
-  std::vector<Watched> watched;                        // by ring
+  std::optional<RingWatch> watch;
   std::unique_ptr<Background> background;
 
   // They serve the rings that ranks have named.
@@ -209,48 +159,6 @@ struct BumpDaemon::Impl {
     });
   }
 
-  // Adds a ring of foreign hosts, or its part here; returns the bytes that it takes.
-  std::size_t add_ring(const RingConfig& ring) {
-    const auto reserve = [&](const RingConfig& here, const std::function<void(std::span<std::byte>)>& use) {
-      const std::size_t needed = netreduce::Accelerator::memory_bytes(here);
-      memory.add(ring.incarnation, needed, use);
-      return needed;
-    };
-    if (!options.rack_bumps.empty()) {
-      std::vector<Endpoint> bumps;
-      for (const std::string& each : options.rack_bumps) bumps.push_back(transport::resolve(each));
-      return reserve(netreduce::root_ring(ring, bumps, 0).ring, [&](std::span<std::byte> bytes) {
-        bump->learned_racks().add(ring, netreduce::LearnedRacks::Root{bumps, bytes, transport::random_number});
-      });
-    }
-    RingConfig here = ring;
-    if (netreduce::spans_racks(ring)) {
-      const netreduce::LearnedRacks::Rack rack{*options.rack, transport::resolve(options.root), transport::random_number()};
-      here = *netreduce::rack_ring(ring, rack.rack, rack.root);
-      bump->learned_racks().add(ring, rack);
-    }
-    return reserve(here, [&](std::span<std::byte> bytes) {
-      if (!bump->accelerator().add_ring(here, bytes)) throw Error(ErrorCode::internal, "a random number was issued twice");
-    });
-  }
-
-  // Whether all of the ring's ranks are there.
-  [[nodiscard]] bool is_complete(const RingConfig& ring) const {
-    const netreduce::Accelerator& accelerator = bump->accelerator();
-    if (!netreduce::spans_racks(ring)) return accelerator.bound(ring.incarnation) == RankSet::first(ring.members);
-    if (!options.rack_bumps.empty()) return bump->learned_racks().awaited(ring.incarnation).empty();
-    return accelerator.gathered(ring.incarnation).begun;
-  }
-
-  void add_rings() {
-    for (const RingConfig& ring : rings) {
-      const std::size_t needed = add_ring(ring);
-      log("ring " + std::to_string(ring.ring) + ": " + std::to_string(ring.members) + " ranks, " +
-          std::to_string(needed >> 10) + " KiB of packet buffers");
-    }
-    if (rings.empty() && options.listen.empty()) log("warning: no --ring is given: this bump only forwards packets");
-  }
-
   // Ranks send once told that the job has begun; that waits until their connections are on the disk.
   void record(const RingConfig& ring) {
     background->call([&] {
@@ -278,16 +186,7 @@ struct BumpDaemon::Impl {
 
   void note(const ConnectionChange& change) {
     learned->note(change);
-    if (change.kind == ConnectionChange::Kind::forgotten) return;
-    const auto ring = std::find_if(rings.begin(), rings.end(),
-                                   [&](const RingConfig& each) { return each.incarnation == change.incarnation; });
-    if (ring == rings.end()) return;
-    const std::string name = "ring " + std::to_string(ring->ring), rank = "rank " + std::to_string(change.rank);
-    if (change.kind == ConnectionChange::Kind::restarted) {
-      log(name + " starts again: " + rank + " has a new connection, " + words_of(change.known.connection));
-    } else {
-      log(name + ": " + rank + " sends " + words_of(change.known.connection));
-    }
+    watch->on_change(change);
   }
 
   // Commits, and releases all that waits for the disk: the first sums on learned connections (LearningConfig::record), and
@@ -301,130 +200,20 @@ struct BumpDaemon::Impl {
     });
   }
 
-  // `count`: occurrences so far; logged if it has grown, but not too often.
-  void complain(const std::string& key, std::uint64_t count, const std::string& words) {
-    if (limits[key].take(count, runtime::now()) != 0) log(words);
-  }
-
-  void complain(const std::string& key, const std::string& words) {
-    if (limits[key].take(runtime::now())) log(words);
-  }
-
   void look_after() {
-    struct Look {
-      bool complete = false;
-      std::vector<std::uint32_t> racks_awaited;  // at the root
-      netreduce::RingCounters counters;
-      std::optional<netreduce::RingStall> stall;
-      std::vector<Connection> connections;
-    };
-    std::vector<Look> looks(rings.size());
     std::vector<std::string> of_ports;
-    netreduce::AcceleratorCounters counters;
-    netreduce::BumpCounters frames;
-    netreduce::LearnedRacksCounters racks;
-    netreduce::LearnedRacks::Message differing;
-    std::array<netreduce::MisfitExample, netreduce::misfits> examples;
+    BumpLook look;
     const Time now = runtime::now();
     on_packet_thread([&] {
       of_ports = ports->look_after();
-      netreduce::Accelerator& accelerator = bump->accelerator();
       if (now >= next_forget) {
         next_forget = now + forget_every;
-        accelerator.forget(now - forgotten_after);
+        bump->accelerator().forget(now - forgotten_after);
       }
-      counters = accelerator.counters();
-      frames = bump->counters();
-      racks = bump->learned_racks().counters();
-      differing = bump->learned_racks().differing();
-      for (std::size_t i = 0; i < examples.size(); ++i) examples[i] = accelerator.example(static_cast<Misfit>(i));
-      for (std::size_t i = 0; i < rings.size(); ++i) {
-        const std::uint64_t incarnation = rings[i].incarnation;
-        const netreduce::RingCounters* const of_ring = accelerator.ring_counters(incarnation);
-        looks[i] = {is_complete(rings[i]),
-                    bump->learned_racks().awaited(incarnation),
-                    of_ring == nullptr ? netreduce::RingCounters{} : *of_ring,
-                    accelerator.stall(incarnation),
-                    {}};
-        for (std::uint32_t rank = 0; looks[i].stall && rank < rings[i].members; ++rank) {
-          looks[i].connections.push_back(accelerator.connection_of(incarnation, rank));
-        }
-      }
+      look = rings->look(*bump);
     });
     for (const std::string& words : of_ports) log(words);
-    for (std::size_t i = 0; i < examples.size(); ++i) {
-      complain("misfit " + std::to_string(i), counters.dropped_misfit[i], words_of(static_cast<Misfit>(i), examples[i]));
-    }
-    complain("restart", counters.dropped_restart,
-             "gradients that begin with message 0 on a new connection are dropped while the rank's earlier connection is "
-             "active (dropped_roce_restart)");
-    complain("differing", racks.differing,
-             "ring " + std::to_string(differing.ring) + ": --ring of this bump differs from --ring at the bump of rack " +
-                 std::to_string(differing.rack) + " or at the root: give all bumps the same (dropped_agreement_differing)");
-    complain("trains", frames.dropped_trains,
-             "merged RoCE packets of gradient connections are dropped: turn merging off with ethtool -K IFNAME lro off "
-             "rx-udp-gro-forwarding off rx-gro-list off (dropped_roce_trains)");
-    complain("unreadable", frames.dropped_unreadable,
-             "RoCE packets of gradient connections that cannot be read are dropped (dropped_roce_unreadable)");
-    const bool all_complete = std::all_of(watched.begin(), watched.end(), [](const Watched& each) { return each.complete; });
-    if (!all_complete) {
-      complain("unmarked", counters.unmarked,
-               "RoCE messages between --hosts are forwarded unsummed, because they do not have the magic of a ring: check "
-               "layout= of --ring if they are gradients");
-    }
-    for (std::size_t i = 0; i < rings.size(); ++i) {
-      look_after(rings[i], watched[i], looks[i].complete, looks[i].counters, looks[i].stall, looks[i].connections);
-      say_awaited(rings[i], looks[i].racks_awaited);
-    }
-  }
-
-  void say_awaited(const RingConfig& ring, const std::vector<std::uint32_t>& racks) {
-    std::string which;
-    for (const std::uint32_t rack : racks) which += (which.empty() ? "" : ", ") + std::to_string(rack);
-    if (racks.empty() || racks.size() == ring.racks.size()) return;
-    const std::string name = "ring " + std::to_string(ring.ring);
-    complain("awaited by " + name, name + " waits for the ranks of racks " + which);
-  }
-
-  void look_after(const RingConfig& ring, Watched& last, bool complete, const netreduce::RingCounters& counters,
-                  const std::optional<netreduce::RingStall>& stall, const std::vector<Connection>& connections) {
-    const std::string name = "ring " + std::to_string(ring.ring);
-    if (complete && !last.complete) log(name + ": all " + std::to_string(ring.members) + " ranks are connected");
-    last.complete = complete;
-    const auto dropped = [&](const char* counter, std::uint64_t count, const std::string& why) {
-      complain(name + counter, count, name + ": gradients are dropped (" + counter + "): " + why);
-    };
-    dropped("dropped_early", counters.dropped_early,
-            "a host has more messages in flight than window=" + std::to_string(ring.window));
-    dropped("dropped_shape", counters.dropped_shape,
-            "a payload is longer than mtu=" + std::to_string(ring.mtu) +
-                ", is not a multiple of the element size (dtype=" + std::string(to_string(ring.dtype)) +
-                " unless the header names another), or has another length than the payloads of the other ranks");
-    dropped("dropped_header", counters.dropped_header,
-            "a message has another ring or rank than its connection, or more packets than packets=" +
-                std::to_string(ring.message_packets));
-    dropped("dropped_mismatch", counters.dropped_mismatch, "ranks issued different calls as the same message");
-
-    const auto place = stall ? std::optional(std::pair(stall->message, stall->packet)) : std::nullopt;
-    const Time now = runtime::now();
-    if (place != last.stalled_at) {
-      if (last.said) log(name + " continues");
-      last.stalled_at = place;
-      last.since = now;
-      last.said = false;
-    }
-    if (!place || last.said || now - last.since < stalled_after) return;
-    last.said = true;
-    std::string missing;
-    for (const std::uint32_t rank : members(stall->missing)) {
-      const Connection& connection = connections[rank];
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank) + " (" +
-                 (connection == Connection{} ? "not connected" : to_string(connection.source)) + ")";
-    }
-    log(name + " stalls: packet " + std::to_string(place->second) + " of message " + std::to_string(place->first) +
-        (!missing.empty()               ? " waits for ranks " + missing
-         : netreduce::spans_racks(ring) ? " waits for other racks"
-                                        : " waits for earlier packets"));
+    watch->on_look(look, runtime::now());
   }
 
   // ----
@@ -455,10 +244,14 @@ struct BumpDaemon::Impl {
     config.ports.assign(ports->endpoints().begin(), ports->endpoints().end());
     config.one_arm = options.one_arm;
     bump = std::make_unique<Bump>(config);
-    add_rings();
+    const auto say = [this](const std::string& line) { log(line); };
+    rings->add_to(*bump, say);
+    if (rings->configs().empty() && options.listen.empty()) {
+      log("warning: no --ring is given: this bump only forwards packets");
+    }
     restore();
     next_forget = started + forget_every;
-    watched.resize(rings.size());
+    watch.emplace(rings->configs(), say);
     const runtime::ThreadOptions thread_options{.pin = options.pin_threads};
     if (!sinks.empty()) {
       runtime::RingThreads::Options ring_options;
@@ -557,7 +350,7 @@ struct BumpDaemon::Impl {
                              {"ring_queue_marked", ring_threads->counters().marked}});
       }
       for (telemetry::JobReport& job : report.jobs) describe(job, jobs::incarnation_of(job.job.job_epoch, 0));
-      for (const RingConfig& ring : rings) report.jobs.push_back(report_of(ring));
+      for (const RingConfig& ring : rings->configs()) report.jobs.push_back(report_of(ring));
     });
   }
 
@@ -571,7 +364,7 @@ struct BumpDaemon::Impl {
     report.job.packet_elements = ring.mtu / static_cast<std::uint32_t>(bytes_of(ring.dtype));
     report.job.slots = 2 * ring.window;
     report.job.joined = accelerator.bound(ring.incarnation);
-    report.job.running = is_complete(ring);
+    report.job.running = rings->is_complete(*bump, ring);
     describe(report, ring.incarnation);
     return report;
   }
@@ -587,7 +380,8 @@ struct BumpDaemon::Impl {
 BumpDaemon::BumpDaemon(const BumpOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
   impl_->hosts = parse_hosts(options.hosts);
-  impl_->rings = parse_rings(options, impl_->hosts, [this](const std::string& line) { impl_->log(line); });
+  const auto log = [this](const std::string& line) { impl_->log(line); };
+  impl_->rings.emplace(parse_rings(options, impl_->hosts, log), impl_->options);
   check_wiring(options);
   impl_->bridge();
   impl_->listen();
