@@ -1,7 +1,6 @@
 #include "daemon/bump_daemon.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -10,8 +9,8 @@
 #include "control/fingerprint.h"
 #include "control/server.h"
 #include "daemon/background.h"
+#include "daemon/bump_report.h"
 #include "daemon/bump_rings.h"
-#include "daemon/data_sockets.h"
 #include "daemon/learned_connections.h"
 #include "daemon/proved_endpoints.h"
 #include "daemon/ring_settings.h"
@@ -20,20 +19,15 @@
 #include "daemon/switches.h"
 #include "daemon/wire_lane.h"
 #include "jobs/netreduce_job.h"
-#include "netsum/error.h"
 #include "protocol/netreduce/bump.h"
-#include "protocol/netreduce/ring_text.h"
-#include "runtime/memory.h"
 #include "runtime/packet_loop.h"
 #include "runtime/ring_threads.h"
 #include "runtime/thread.h"
 #include "service/netreduce_service.h"
-#include "service/stalled_chunks.h"
 #include "telemetry/metrics_server.h"
 #include "transport/addresses/addresses.h"
 #include "transport/datagram/udp.h"
 #include "transport/ports/port_set.h"
-#include "transport/system/random.h"
 #include "wire/ethernet.h"
 
 namespace netsum::daemon {
@@ -44,72 +38,12 @@ using netreduce::Connection;
 using netreduce::ConnectionChange;
 using netreduce::HostAddress;
 using netreduce::RingConfig;
-using telemetry::Counters;
 
 // A connection without a ring that was silent for so long has no packet left in flight: hosts give up, or retransmit,
 // sooner.
 constexpr Duration forgotten_after = std::chrono::minutes(10);
 constexpr Duration forget_every = std::chrono::minutes(1);
 constexpr Duration look_every = std::chrono::seconds(1);
-
-Counters counters_of(const Bump& bump) {
-  const netreduce::BridgeCounters& bridge = bump.bridge().counters();
-  const netreduce::AcceleratorCounters& accelerator = bump.accelerator().counters();
-  std::uint64_t unreadable = 0, misfits = 0;
-  for (const std::uint64_t count : bump.counters().unreadable) unreadable += count;
-  for (const std::uint64_t count : accelerator.dropped_misfit) misfits += count;
-  return {{"frames_forwarded", bridge.forwarded},
-          {"frames_flooded", bridge.flooded},
-          {"frames_filtered", bridge.filtered},
-          {"dropped_frame_malformed", bridge.malformed},
-          {"addresses_moved", bridge.moved},
-          {"addresses_not_learned", bridge.not_learned},
-          {"frames_not_roce", bump.counters().others},
-          {"roce_trains", bump.counters().trains},
-          {"roce_unreadable", unreadable},
-          {"roce_passed", accelerator.passed},
-          {"roce_passed_on_rings", accelerator.passed_other},
-          {"roce_unmarked", accelerator.unmarked},
-          {"dropped_roce_known", accelerator.dropped_known},
-          {"dropped_roce_nowhere", accelerator.dropped_nowhere},
-          {"dropped_roce_unmatched", misfits},
-          {"dropped_roce_restart", accelerator.dropped_restart},
-          {"dropped_roce_damaged", accelerator.dropped_damaged},
-          {"dropped_roce_trains", bump.counters().dropped_trains},
-          {"dropped_roce_unreadable", bump.counters().dropped_unreadable},
-          {"dropped_roce_virtual", bump.counters().dropped_virtual}};
-}
-
-// Of datagrams.
-Counters counters_of(const netreduce::TunnelCounters& tunnel) {
-  return {{"datagrams_taken", tunnel.taken},
-          {"dropped_datagram_unknown", tunnel.strangers() - tunnel.dropped_source},
-          {"dropped_datagram_source", tunnel.dropped_source}};
-}
-
-Counters counters_of(const netreduce::LearnedRacksCounters& racks) {
-  return {{"agreements_ready", racks.ready},
-          {"agreements_begin", racks.begin},
-          {"agreements_over", racks.over},
-          {"agreements_ask", racks.ask},
-          {"ring_lives", racks.lives},
-          {"dropped_agreement_malformed", racks.malformed},
-          {"dropped_agreement_unknown", racks.strangers},
-          {"dropped_agreement_differing", racks.differing}};
-}
-
-Counters counters_of(std::size_t number, const transport::PortCounters& port) {
-  const std::string name = "port" + std::to_string(number) + "_";
-  return {{name + "frames_received", port.frames_received},
-          {name + "frames_sent", port.frames_sent},
-          {name + "dropped_overrun", port.dropped_overrun},
-          {name + "dropped_unreadable", port.dropped_unreadable},
-          {name + "dropped_full", port.dropped_full},
-          {name + "dropped_refused", port.dropped_refused},
-          {name + "dropped_train", port.dropped_train},
-          {name + "dropped_malformed", port.dropped_malformed},
-          {name + "marked", port.marked}};
-}
 
 }  // namespace
 
@@ -180,6 +114,19 @@ struct BumpDaemon::Impl {
     for (const netreduce::KnownConnection& connection : known) accelerator.know(connection, started);
     if (!known.empty())
       log(std::to_string(known.size()) + " gradient connections were restored from '" + options.state + "'");
+  }
+
+  // Of a batch, frames come before datagrams. Returns how many datagrams so far were of nobody; no frame is: a bridge
+  // forwards all.
+  std::uint64_t on_batch(std::span<const RxView> batch, Time now, Sink& sink) {
+    const auto last =
+        std::find_if(batch.rbegin(), batch.rend(), [](const auto& each) { return transport::is_port(each.source); });
+    const auto datagrams = static_cast<std::size_t>(last - batch.rbegin());
+    bump->on_packets(batch.first(batch.size() - datagrams), now, sink);
+    bump->on_datagrams(batch.last(datagrams), now, sink);
+    sink.flush();
+    if (ring_threads) ring_threads->end_batch();
+    return bump->tunnel().counters().strangers();
   }
 
   // ---- on the background's thread
@@ -262,16 +209,8 @@ struct BumpDaemon::Impl {
     }
     loop = std::make_unique<runtime::PacketLoop>(
         std::move(owned), 0, thread_options,
-        [this](std::span<const RxView> frames, Time now, transport::Transport& transport) {
-          const auto datagrams =
-              static_cast<std::size_t>(std::find_if(frames.rbegin(), frames.rend(),
-                                                    [](const RxView& each) { return transport::is_port(each.source); }) -
-                                       frames.rbegin());
-          bump->on_packets(frames.first(frames.size() - datagrams), now, transport.sink());
-          bump->on_datagrams(frames.last(datagrams), now, transport.sink());
-          transport.sink().flush();
-          if (ring_threads) ring_threads->end_batch();
-          return bump->tunnel().counters().strangers();  // none among frames: a bridge forwards all
+        [this](std::span<const RxView> batch, Time now, transport::Transport& transport) {
+          return on_batch(batch, now, transport.sink());
         });
     background = std::make_unique<Background>(
         look_every, [this] { commit(); }, [this] { look_after(); });
@@ -337,11 +276,7 @@ struct BumpDaemon::Impl {
     jobs->fill(report, 0, {});
     on_packet_thread([&] {
       report.counters = named(ports->counters());
-      report.counters.add(counters_of(*bump));
-      if (options.racks) {
-        report.counters.add(counters_of(bump->tunnel().counters()));
-        report.counters.add(counters_of(bump->learned_racks().counters()));
-      }
+      report.counters.add(counters_of(*bump, options.racks));
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
         report.counters.add(counters_of(number, ports->port_counters(number)));
       }
@@ -349,31 +284,13 @@ struct BumpDaemon::Impl {
         report.counters.add({{"dropped_ring_queue_full", ring_threads->counters().dropped_full},
                              {"ring_queue_marked", ring_threads->counters().marked}});
       }
-      for (telemetry::JobReport& job : report.jobs) describe(job, jobs::incarnation_of(job.job.job_epoch, 0));
-      for (const RingConfig& ring : rings->configs()) report.jobs.push_back(report_of(ring));
+      for (telemetry::JobReport& job : report.jobs) {
+        describe_ring(job, jobs::incarnation_of(job.job.job_epoch, 0), bump->accelerator());
+      }
+      for (const RingConfig& ring : rings->configs()) {
+        report.jobs.push_back(report_of(ring, rings->is_complete(*bump, ring), bump->accelerator()));
+      }
     });
-  }
-
-  // Reports a ring as a job, and a message as an operation.
-  [[nodiscard]] telemetry::JobReport report_of(const RingConfig& ring) const {
-    const netreduce::Accelerator& accelerator = bump->accelerator();
-    telemetry::JobReport report;
-    report.job.job = "ring " + std::to_string(ring.ring);
-    report.job.job_epoch = ring.incarnation;
-    report.job.world_size = ring.members;
-    report.job.packet_elements = ring.mtu / static_cast<std::uint32_t>(bytes_of(ring.dtype));
-    report.job.slots = 2 * ring.window;
-    report.job.joined = accelerator.bound(ring.incarnation);
-    report.job.running = rings->is_complete(*bump, ring);
-    describe(report, ring.incarnation);
-    return report;
-  }
-
-  void describe(telemetry::JobReport& report, std::uint64_t incarnation) const {
-    const netreduce::Accelerator& accelerator = bump->accelerator();
-    const netreduce::RingCounters* const counters = accelerator.ring_counters(incarnation);
-    report.counters = named(counters == nullptr ? netreduce::RingCounters{} : *counters);
-    if (const auto stall = accelerator.stall(incarnation)) service::add_stalled(report, *stall);
   }
 };
 
@@ -406,21 +323,7 @@ std::string BumpDaemon::address() const {
 std::string BumpDaemon::summary() const {
   telemetry::Report report;
   impl_->fill(report);
-  std::uint64_t received = 0, sent = 0, dropped = 0, sums = 0;
-  const auto is_drop = [](const std::string& name) { return name.find("dropped_") != std::string::npos; };
-  for (const auto& [name, value] : report.counters) {
-    if (name == "packets_received") received = value;
-    if (name == "packets_sent") sent = value;
-    if (is_drop(name)) dropped += value;
-  }
-  for (const telemetry::JobReport& ring : report.jobs) {
-    for (const auto& [name, value] : ring.counters) {
-      if (name == "sums") sums += value;
-      if (is_drop(name)) dropped += value;
-    }
-  }
-  return std::to_string(received) + " frames received, " + std::to_string(sent) + " sent, " + std::to_string(sums) +
-         " packets summed, " + std::to_string(dropped) + " frames dropped";
+  return summary_of(report);
 }
 
 }  // namespace netsum::daemon
