@@ -36,7 +36,7 @@ void warn_of_buffers(const Options& options, const Reach& reach) {
   std::set<std::string> warnings;
   for (const Site& site : reach.sites) {
     for (const Lane& lane : site.lanes) {
-      if (lane.socket && !lane.socket->buffer_warning().empty()) warnings.insert(lane.socket->buffer_warning());
+      if (const std::string warning = lane.buffer_warning(); !warning.empty()) warnings.insert(warning);
     }
   }
   for (const std::string& warning : warnings) options.log("warning: " + warning);

@@ -217,7 +217,7 @@ class VerbsRingRank final : public RingRank {
       Site& site = reach.sites.emplace_back();
       site.address = address;
       site.client = std::move(reached.client);
-      site.lanes.push_back({.aggregator = {}, .socket = nullptr, .ring = transport::open_verbs_ring(verbs)});
+      site.lanes.push_back({{}, VerbsPath(transport::open_verbs_ring(verbs))});
     }
     return reach;
   }
@@ -229,7 +229,7 @@ class VerbsRingRank final : public RingRank {
     request.slots_fixed = window();
     request.packet_elements_measured = false;
     jobs::RingAsk ask{message_packets(request.packet_elements), {}};
-    for (const Lane& lane : site.lanes) ask.members.push_back(member_of(lane.ring->own()));
+    for (const Lane& lane : site.lanes) ask.members.push_back(member_of(ring_of(lane).own()));
     request.own = jobs::own_part(ask);
   }
 
@@ -241,12 +241,13 @@ class VerbsRingRank final : public RingRank {
                   "aggregator " + site.address + " admitted this job with another window than this rank asked for");
     }
     Lane& lane = site.lanes[number.of_site];
-    transport::VerbsRing& ring = *lane.ring;
+    transport::VerbsRing& ring = ring_of(lane);
     ring.connect(verbs_member_of(config.successor), verbs_member_of(config.predecessor));
-    return {std::move(lane.ring), runtime::make_worker_lane(config.worker, ring)};
+    return {lane.take_transport(), runtime::make_worker_lane(config.worker, ring)};
   }
 
  private:
+  [[nodiscard]] static transport::VerbsRing& ring_of(const Lane& lane) { return *std::get<VerbsPath>(lane.path).ring; }
   [[nodiscard]] std::uint32_t window() const { return options().slots != 0 ? options().slots : verbs_window; }
 };
 

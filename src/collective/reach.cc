@@ -131,14 +131,6 @@ switchml::Probe probe(transport::Transport& socket, const std::string& address, 
   return path;
 }
 
-// The longest packets that all ranks may send to this address; `own`: the MTU of this rank's path. For an address of this
-// host `own` is the loopback device's, but ranks elsewhere reach the address over its interface's link.
-std::uint32_t least_mtu(const Endpoint& address, std::uint32_t own) {
-  if (!transport::is_of_this_host(address)) return own;
-  const auto interface = transport::interface_of(address);
-  return interface ? std::min(own, interface->mtu) : own;
-}
-
 switchml::Probe measure(const Lane& lane, const Endpoint& to, const std::string& address, std::uint32_t packet_elements,
                         Time deadline) {
   switchml::ProbeConfig config;
@@ -172,15 +164,6 @@ std::shared_ptr<transport::FrameHost> host_of(const Options& options, std::size_
     std::this_thread::sleep_for(between_looks);
   }
   return host;
-}
-
-Lane lane_at(const std::shared_ptr<transport::FrameHost>& host, const Endpoint& aggregator,
-             const transport::HostLaneOptions& options) {
-  if (!transport::is_ipv4(aggregator)) {
-    throw Error(ErrorCode::bad_argument,
-                "the data path dpdk requires IPv4, and the aggregator's address is " + transport::to_string(aggregator));
-  }
-  return {.aggregator = aggregator, .socket = nullptr, .host = host, .at_host = host->open(options)};
 }
 
 }  // namespace
@@ -232,7 +215,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
     }
     const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
     if (host) {
-      site.lanes.push_back(lane_at(host, lane, {.port = 0, .peer = {}, .ecn = true}));
+      site.lanes.push_back({lane, HostPath(host, lane, {.port = 0, .peer = {}, .ecn = true})});
       continue;
     }
     transport::UdpOptions udp;
@@ -240,7 +223,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
     udp.bind.port = 0;
     udp.ipv6 = !transport::is_ipv4(udp.bind);
     udp.ecn = true;
-    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp), udp});
+    site.lanes.push_back({lane, SocketPath(udp)});
   }
   if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
   site.security = reached.hello.security;
@@ -257,7 +240,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   const auto host = host_of(options, reached.hello.lanes.size(), deadline);
   for (const Endpoint& lane : reached.hello.lanes) {
     if (host) {
-      site.lanes.push_back(lane_at(host, lane, {.port = 0, .peer = lane, .ecn = false}));
+      site.lanes.push_back({lane, HostPath(host, lane, {.port = 0, .peer = lane, .ecn = false})});
       continue;
     }
     transport::UdpOptions udp;
@@ -265,7 +248,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
                                                 : std::array<std::uint8_t, 16>{};
     udp.ipv6 = !transport::is_ipv4(lane);
     udp.peer = lane;
-    site.lanes.push_back({lane, std::make_unique<transport::Udp>(udp), udp});
+    site.lanes.push_back({lane, SocketPath(udp)});
   }
   if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");
   // Both ends must say so: behind address translation, one end alone may take the other for local.
@@ -274,12 +257,6 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   site.security = reached.hello.security;
   site.profiles = std::move(reached.hello.profiles);
   return site;
-}
-
-std::unique_ptr<transport::Transport> Lane::take_transport() {
-  if (at_host) return std::move(at_host);
-  if (!queues) return std::move(socket);
-  return transport::over_xdp(std::move(queues), std::move(socket), socket_options);
 }
 
 void claim_queues(const Options& options, Reach& reach) {
@@ -293,18 +270,20 @@ void claim_queues(const Options& options, Reach& reach) {
     for (std::size_t i = 0; i < site.lanes.size(); ++i) {
       Lane& lane = site.lanes[i];
       const Endpoint& next = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[i];
-      if (lane.ring || transport::is_of_this_host(next)) continue;
+      auto* const socket = std::get_if<SocketPath>(&lane.path);
+      if (socket == nullptr || transport::is_of_this_host(next)) continue;
       if (!transport::is_ipv4(next)) {
         throw Error(ErrorCode::bad_argument,
                     "the data path xdp requires IPv4: " + site.address + " has the address " + transport::to_string(next));
       }
       wanted.interfaces = {transport::interface_towards(next)};
-      lane.queues = transport::claim_xdp_queues(wanted);
+      auto queues = transport::claim_xdp_queues(wanted);
       const std::string to = "packets to " + transport::to_string(next);
-      say(lane.queues ? to + ": AF_XDP on " + lane.queues->description(lane.local().port)
-                      : "warning: " + to + " go through the kernel: all queues of " + wanted.interfaces.front() +
-                            " are in use. For more queues: ethtool -L " + wanted.interfaces.front() + " combined " +
-                            std::to_string(wanted.lanes));
+      say(queues ? to + ": AF_XDP on " + queues->description(lane.local().port)
+                 : "warning: " + to + " go through the kernel: all queues of " + wanted.interfaces.front() +
+                       " are in use. For more queues: ethtool -L " + wanted.interfaces.front() + " combined " +
+                       std::to_string(wanted.lanes));
+      if (queues) lane.path = XdpPath(std::move(*socket), std::move(queues));
     }
   }
 }
@@ -341,7 +320,7 @@ void prove_endpoints(Reach& reach, Time deadline) {
   for (Site& site : reach.sites) {
     for (std::size_t l = 0; l < site.lanes.size(); ++l) {
       Lane& lane = site.lanes[l];
-      if (lane.ring) continue;  // a verbs ring cannot send probes
+      if (!lane.sends_probes()) continue;
       config.aggregator = lane.aggregator;
       lane.cookie = probe(lane.transport(), site.address, config, deadline).cookie();
       if (reach.hop.lanes.empty()) continue;
@@ -355,8 +334,7 @@ std::uint32_t mtu_for_all(const Options& options, const FirstHop& hop, const Sit
   const Lane& lane = site.lanes.front();
   std::uint32_t mtu = 65535;
   const auto along = [&](const Endpoint& to, const std::string& address) {
-    const std::uint32_t own = lane.host ? lane.host->mtu() : least_mtu(to, transport::path_towards(to).mtu);
-    mtu = std::min(mtu, own);
+    mtu = std::min(mtu, lane.mtu_towards(to));
     if (transport::is_of_this_host(to)) return;
     const std::uint32_t passing = passing_mtu(lane.transport(), to, mtu, deadline);
     if (passing < mtu && options.log) {

@@ -10,32 +10,13 @@
 
 #include "base/endpoint.h"
 #include "base/time.h"
+#include "collective/lane.h"
 #include "collective/local_ranks.h"
 #include "control/client.h"
 #include "netsum/communicator.h"
 #include "protocol/switchml/probe.h"
-#include "transport/bypass/frame_host.h"
-#include "transport/bypass/xdp_path.h"
-#include "transport/datagram/multicast.h"
-#include "transport/datagram/udp.h"
-#include "transport/rdma/verbs_ring.h"
 
 namespace netsum::collective {
-
-struct Lane {
-  Endpoint aggregator;
-  std::unique_ptr<transport::Udp> socket;
-  transport::UdpOptions socket_options{};
-  std::shared_ptr<transport::FrameHost> host{};  // DataPath::dpdk: what the lane has in place of the socket is there
-  std::unique_ptr<transport::Transport> at_host{};
-  std::unique_ptr<transport::XdpQueues> queues{};   // carry the socket's datagrams from take_transport() on
-  std::unique_ptr<transport::VerbsRing> ring{};     // in place of the socket
-  std::unique_ptr<transport::GroupSocket> group{};  // results arrive here too
-  std::uint64_t cookie = 0, switch_cookie = 0;      // from the probe answers of the aggregator's lane and the switch's
-  [[nodiscard]] transport::Transport& transport() const { return at_host ? *at_host : *socket; }
-  [[nodiscard]] Endpoint local() const { return ring ? ring->local() : transport().local(); }
-  [[nodiscard]] std::unique_ptr<transport::Transport> take_transport();
-};
 
 // One aggregator.
 struct Site {

@@ -154,7 +154,7 @@ class SwitchMlRank final : public RankProtocol {
     jobs::take_keys(admission, number.of_site, config);
     config.chip = chip_.has_value();
     if (config.chip) config.member = jobs::member_of(admission.placement, options().rank);
-    return {transport::with_group(lane.take_transport(), std::move(lane.group)), switchml::make_worker_lane(config)};
+    return {lane.take_transport(), switchml::make_worker_lane(config)};
   }
 
   [[nodiscard]] RankTraits traits(const Reach& reach, const session::Admission& admission,
