@@ -30,7 +30,7 @@ constexpr std::size_t job_epoch_bytes = 8, exponent_byte = 39;
 
 jobs::AtpSettings settings_of(const JobPlan& plan) {
   return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact,
-          plan.rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed};
+          plan.numbers == Numbers::rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed};
 }
 
 class AtpSumsAtServer final : public CheckedJobs<atp::ServerJobCounters> {
@@ -218,7 +218,7 @@ void draw_switches(Scenario& scenario) {
     job.indexing = static_cast<std::uint32_t>(place.below(3));
     job.saturating = place.chance(0.2);
     job.congestion_control = place.chance(0.7);
-    job.rescaled = Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4);
+    if (Random(derive(scenario.seed, Label::of_scaling + index)).chance(0.4)) job.numbers = Numbers::rescaled;
     // Loss shrinks windows to a few packets, and overflowing floats take a second round, in which each rank may lose packets
     // again. Where links lose a quarter of all packets, that is four chunks a second.
     if (!job.impatient) job.operation_deadline *= std::max(8U, job.workers);

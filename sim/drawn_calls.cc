@@ -1,6 +1,6 @@
 #include "sim/drawn_calls.h"
 
-#include "sim/oracle.h"
+#include "sim/tensors.h"
 
 namespace netsum::sim {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "oracle/reduction.h"
 #include "sim/faults.h"
 #include "stream/operation.h"
 
@@ -71,8 +72,7 @@ struct NodeFault {
   bool outward = true;     // partition: away from the worker
 };
 
-// The representation of floats in packets, which determines their error bound (docs/numerics.md).
-enum class Numbers : std::uint8_t { block_fixed_point, scaled, in_order };
+using oracle::Numbers;
 
 struct JobPlan {
   std::string name;
@@ -101,7 +101,6 @@ struct JobPlan {
   bool chip = false;                                   // SwitchML: a block with an element that is not finite is lost
   std::uint32_t indexing = 0;                          // ATP: atp::Indexing
   bool saturating = false, congestion_control = true;  // ATP
-  bool rescaled = false;                               // ATP: atp::Scaling::dynamic
   std::uint32_t message_packets = 0, first_psn = 0;    // NetReduce
   bool unordered = false;                              // NetReduce: netreduce::Order::arrival
   bool learned = false;                                // at a bump: it learns the connections from their first packets

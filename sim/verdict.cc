@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/oracle.h"
+#include "sim/tensors.h"
 
 namespace netsum::sim {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "sim/exact.h"
+#include "oracle/exact.h"
 
 namespace netsum::app {
 namespace {
@@ -45,7 +45,7 @@ void ExactOracle::fill(std::span<std::byte> tensor, std::uint32_t rank, std::uin
   for (std::size_t at = 0; at < tensor.size(); at += width) {
     const std::uint64_t random = bits(rank, iteration, first + at / width);
     if (is_float(dtype_)) {
-      sim::put_float(dtype_, tensor.data() + at, float_of(random, op_));
+      oracle::put_float(dtype_, tensor.data() + at, float_of(random, op_));
     } else {
       const std::uint64_t value = dtype_ == DType::boolean ? random & 1 : random;
       std::memcpy(tensor.data() + at, &value, width);  // little-endian: the lowest bits
@@ -65,7 +65,7 @@ Verdict ExactOracle::check(std::span<const std::byte> tensor, std::uint64_t iter
       fill(std::span(inputs[rank]).first(bytes), rank, iteration, begin / width);
       views[rank] = std::span(inputs[rank]).first(bytes);
     }
-    sim::reduce_exactly(op_, dtype_, views, std::span(expected).first(bytes));
+    oracle::reduce_exactly(op_, dtype_, views, std::span(expected).first(bytes));
     for (std::size_t at = 0; at < bytes; at += width) {
       if (std::memcmp(expected.data() + at, tensor.data() + begin + at, width) != 0) ++verdict.wrong;
     }

@@ -199,8 +199,7 @@ void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPla
   if (protocol == "atp") {
     plan.indexing = static_cast<std::uint32_t>(reader.choice("indexing", {"rehash", "hash", "linear"}, 0));
     plan.congestion_control = reader.flag("congestion_control", true);
-    plan.rescaled = reader.flag("rescaled", false);
-    plan.numbers = sim::Numbers::scaled;
+    plan.numbers = reader.flag("rescaled", false) ? sim::Numbers::rescaled : sim::Numbers::scaled;
   }
   if (!ring) return;
   plan.message_packets = static_cast<std::uint32_t>(reader.number("message_packets", 8, 1, 1024));

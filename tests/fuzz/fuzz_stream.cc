@@ -4,19 +4,18 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <span>
+#include <string>
 
 #include "fuzz/harness.h"
 #include "kernels/kernels.h"
+#include "oracle/judge.h"
 #include "protocol/switchml/chunk_codec.h"
 #include "protocol/switchml/stripes.h"
-#include "sim/exact.h"
 #include "stream/tensor.h"
-#include "support/float_oracle.h"
-#include "support/narrow_oracle.h"
 
 namespace {
 
@@ -130,53 +129,16 @@ void all_reduce(Job& job) {
   }
 }
 
-template <class T>
-std::vector<T> values_of(const std::vector<std::byte>& tensor) {
-  std::vector<T> values(tensor.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), tensor.data(), values.size() * sizeof(T));
-  return values;
-}
-
-void check_floats(const std::vector<std::vector<std::byte>>& inputs, const std::vector<std::byte>& result,
-                  std::uint32_t divisor) {
-  std::vector<std::vector<float>> values;
-  for (const auto& input : inputs) values.push_back(values_of<float>(input));
-  const auto oracles = testing::float_oracles(values, divisor);
-  const auto results = values_of<float>(result);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const std::string complaint = testing::judge(oracles[i], results[i]);
-    if (!complaint.empty()) std::fprintf(stderr, "element %zu: %s\n", i, complaint.c_str());
-    fuzz::check(complaint.empty(), "a sum within its bound");
-  }
-}
-
-// What has no bound: to the bit.
-void check_exactly(const Job& job, const std::vector<std::vector<std::byte>>& inputs) {
-  std::vector<std::span<const std::byte>> by_rank(inputs.begin(), inputs.end());
-  std::vector<std::byte> expected(inputs[0].size());
-  sim::reduce_exactly(job.operation.op, job.operation.dtype, by_rank, expected);
-  fuzz::check(job.tensors[0] == expected, "an exact reduction");
-}
-
-// To the bit; float32 tensors hold the 16-bit sums, widened.
-void check_narrow(const Job& job, const std::vector<std::vector<std::byte>>& inputs, std::uint32_t divisor) {
-  const DType wire = stream::wire_dtype(job.operation);
-  const bool wide = job.operation.dtype == DType::float32;
-  for (std::size_t i = 0; i < job.operation.elements; ++i) {
-    std::vector<std::uint16_t> values;
-    for (const auto& input : inputs) {
-      values.push_back(wide ? testing::narrow_on_wire(wire, static_cast<double>(values_of<float>(input)[i]))
-                            : values_of<std::uint16_t>(input)[i]);
-    }
-    const std::uint16_t expected = testing::narrow_sum(wire, values, divisor);
-    if (!wide) {
-      fuzz::check(values_of<std::uint16_t>(job.tensors[0])[i] == expected, "the sum of 16-bit values");
-      continue;
-    }
-    const double value = testing::narrow_value(wire, expected);
-    const auto got = static_cast<double>(values_of<float>(job.tensors[0])[i]);
-    fuzz::check(std::isnan(value) ? std::isnan(got) : got == value, "the sum of values in 16 bits");
-  }
+// What docs/numerics.md gives for what travels like this.
+void check_result(const Job& job, const std::vector<std::vector<std::byte>>& inputs) {
+  oracle::Reduction reduction{.op = job.operation.op, .dtype = job.operation.dtype, .ranks = job.ranks};
+  const DType travels = stream::wire_dtype(job.operation);
+  if (travels == DType::float32) reduction.numbers = oracle::Numbers::in_double;
+  if (travels == DType::float16) reduction.numbers = oracle::Numbers::as_float16;
+  if (travels == DType::bfloat16) reduction.numbers = oracle::Numbers::as_bfloat16;
+  const std::string complaint = oracle::judge(reduction, inputs, job.tensors[0]);
+  if (!complaint.empty()) std::fprintf(stderr, "%s\n", complaint.c_str());
+  fuzz::check(complaint.empty(), "the result");
 }
 
 void check_job(FuzzedDataProvider& input) {
@@ -212,35 +174,11 @@ void check_job(FuzzedDataProvider& input) {
   }
   const auto inputs = job.tensors;
   all_reduce(job);
-  const std::uint32_t divisor = job.operation.op == ReduceOp::avg && !broadcast ? job.ranks : 1;
   for (const auto& tensor : job.tensors) fuzz::check(tensor == job.tensors[0], "the same bits on all ranks");
   if (broadcast) {
     fuzz::check(job.tensors[0] == inputs[job.operation.root], "the root's bytes");
-  } else if (sim::is_exact(job.operation.op, job.operation.dtype)) {
-    check_exactly(job, inputs);
-  } else if (stream::wire_dtype(job.operation) != DType::int32) {
-    stream::wire_dtype(job.operation) == DType::float32 ? check_floats(inputs, job.tensors[0], divisor)
-                                                        : check_narrow(job, inputs, divisor);
-  } else if (job.operation.dtype == DType::float32) {
-    check_floats(inputs, job.tensors[0], divisor);
-  } else if (job.operation.elements > stream::most_plain_floats) {
-    // Of 16 bits, as float32: as the same values in float32, rounded once more.
-    const bool half = job.operation.dtype == DType::float16;
-    Job wide = job;
-    wide.operation.dtype = DType::float32;
-    for (std::size_t rank = 0; rank < job.ranks; ++rank) {
-      const auto narrow = values_of<std::uint16_t>(inputs[rank]);
-      wide.tensors[rank].resize(narrow.size() * 4);
-      auto* const floats = reinterpret_cast<float*>(wide.tensors[rank].data());
-      half ? kernels::from_float16(floats, narrow.data(), narrow.size())
-           : kernels::from_bfloat16(floats, narrow.data(), narrow.size());
-    }
-    all_reduce(wide);
-    std::vector<std::uint16_t> rounded(job.operation.elements);
-    const auto* const floats = reinterpret_cast<const float*>(wide.tensors[0].data());
-    half ? kernels::to_float16(rounded.data(), floats, rounded.size())
-         : kernels::to_bfloat16(rounded.data(), floats, rounded.size());
-    fuzz::check(rounded == values_of<std::uint16_t>(job.tensors[0]), "16 bits as 32, rounded");
+  } else {
+    check_result(job, inputs);
   }
 }
 

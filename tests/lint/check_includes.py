@@ -35,7 +35,8 @@ ALLOWED = {
     "telemetry": {"base", "session", "transport/system", "transport/addresses"},
     "control": {"base", "wire", "seal", "stream", "session", "transport/system", "transport/addresses", "telemetry", "encoding", "jobs"},
     "runtime": {"base", "wire", "stream", "protocol", "service", "transport/datagram", "transport/ports", "transport/rdma"},
-    "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service", "jobs"},  # beside src/: the same objects, and no runtime, transport or clock
+    "oracle": set(),  # beside src/: none of what it judges
+    "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service", "jobs", "oracle"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
     "daemon": {"base", "wire", "protocol", "session", "jobs", "service", "transport", "dataplane", "telemetry", "control", "runtime"},
     "collective": {"base", "wire", "kernels", "stream", "protocol", "session", "jobs", "seal", "transport", "control", "runtime"},
@@ -52,7 +53,7 @@ OF_BINDINGS = {
 }
 
 # State machines without I/O: they run unchanged under a virtual clock, a fuzzer and every transport.
-PURE = {"base", "wire", "kernels", "seal", "stream", "protocol", "encoding", "session", "jobs", "service", "sim"}
+PURE = {"base", "wire", "kernels", "seal", "stream", "protocol", "encoding", "session", "jobs", "service", "oracle", "sim"}
 
 # An allow-list, so that a header nobody thought of is refused: no operating system, thread, clock, iostream or <atomic>.
 # <chrono> is for durations (its clocks are refused below); <cstdio> is for snprintf (check_symbols.py refuses the rest).
@@ -141,6 +142,7 @@ def beyond_border(where, header):
 def check(root):
     violations = []
     places = [(layer_of(str(path.relative_to(root / "src"))), path) for path in (root / "src").rglob("*")]
+    places += [("oracle", path) for path in (root / "oracle").rglob("*")]
     # sim/ns3 is a program, above all of these as apps/ is: ns-3 beside the simulator.
     places += [("sim", path) for path in (root / "sim").rglob("*") if path.parent.name != "ns3"]
     places += [("/".join(path.relative_to(root).parts[:2]), path) for path in (root / "bindings").rglob("*")]
@@ -177,6 +179,8 @@ SAMPLES = [
     ("src/collective/sideways.cc", '#include "daemon/broker.h"\n', 1),
     ("include/netsum/good.h", '#include <string>\n#include "netsum/error.h"\n', 0),
     ("sim/good.cc", '#include <ostream>\n#include "protocol/switchml/switch.h"\n#include "sim/network.h"\n', 0),
+    ("oracle/judge.cc", '#include <cmath>\n#include "netsum/types.h"\n#include "kernels/kernels.h"\n', 1),
+    ("src/collective/judge.cc", '#include "oracle/judge.h"\n', 1),
     ("sim/runtime.cc", '#include <thread>\n#include "runtime/thread.h"\n', 2),
     ("src/base/upward.h", '#include "wire/switchml.h"\n', 1),
     ("src/wire/sideways.h", '#include "kernels/kernels.h"\n', 1),

@@ -6,13 +6,14 @@
 #include <cmath>
 #include <limits>
 
+#include "oracle/narrow.h"
 #include "support/float_oracle.h"
-#include "support/narrow_oracle.h"
 #include "support/virtual_cluster.h"
 
 namespace netsum::testing {
 namespace {
 
+using oracle::narrow_on_wire, oracle::narrow_sum, oracle::narrow_value;
 using stream::Collective;
 using stream::Operation;
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "sim/oracle.h"
+#include "sim/tensors.h"
 #include "sim/verdict.h"
 
 namespace netsum::sim {

@@ -1,4 +1,4 @@
-// Reductions of every operation on every type, for every instruction set, against scalar code (sim/exact.h).
+// Reductions of every operation on every type, for every instruction set, against scalar code (oracle/exact.h).
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "sim/exact.h"
+#include "oracle/exact.h"
 #include "support/virtual_network.h"
 
 namespace netsum::kernels {
@@ -26,7 +26,7 @@ Bytes tensor(Random& random, DType dtype, std::size_t count) {
     if (is_float(dtype) && random.below(3) == 0) {
       constexpr double specials[] = {
           0.0, -0.0, 1.0, -1.0, 1e-310, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
-      sim::put_float(dtype, reinterpret_cast<std::byte*>(&bits), specials[random.below(std::size(specials))]);
+      oracle::put_float(dtype, reinterpret_cast<std::byte*>(&bits), specials[random.below(std::size(specials))]);
     }
     std::memcpy(bytes.data() + i * width, &bits, width);
   }
@@ -70,14 +70,14 @@ TEST_P(Combine, EveryOperationOnEveryTypeIsTheScalarOne) {
   Random random(21);
   for (const DType dtype : dtypes) {
     for (const ReduceOp op : reduce_ops) {
-      if (!applies_to(op, dtype) || !sim::is_exact(op, dtype)) continue;
+      if (!applies_to(op, dtype) || !oracle::is_exact(op, dtype)) continue;
       for (const std::size_t count : {1U, 7U, 64U, 256U, 300U, 1003U}) {
         std::vector<Bytes> tensors(1 + random.below(5));
         std::vector<const std::byte*> sources;
         for (Bytes& each : tensors) sources.push_back((each = tensor(random, dtype, count)).data());
         const std::vector<std::span<const std::byte>> inputs(tensors.begin(), tensors.end());
         Bytes expected(tensors[0].size()), at_once(expected.size()), copy(expected.size());
-        sim::reduce_exactly(op, dtype, inputs, expected);
+        oracle::reduce_exactly(op, dtype, inputs, expected);
         EXPECT_EQ(expected, through_packets(op, dtype, tensors, count)) << to_string(op) << " of " << to_string(dtype);
         reduce_all(op, dtype, at_once.data(), copy.data(), sources, count);
         EXPECT_EQ(expected, at_once) << to_string(op) << " of " << to_string(dtype);

@@ -1,5 +1,5 @@
 // Sums of 16-bit floats as a switch forms them, for every instruction set that this CPU has: bit by bit against arithmetic
-// of the test's own (support/narrow_oracle.h), for every order that matters.
+// of the test's own (oracle/narrow.h), for every order that matters.
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "support/narrow_oracle.h"
+#include "oracle/narrow.h"
 #include "support/virtual_network.h"
 
 namespace netsum::kernels {
 namespace {
 
-using netsum::testing::narrow_sum;
 using netsum::testing::Random;
+using oracle::narrow_sum;
 using Halves = std::vector<std::uint16_t>;
 
 class NarrowSums : public ::testing::TestWithParam<std::int64_t> {

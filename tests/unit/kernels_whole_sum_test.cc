@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "support/narrow_oracle.h"
+#include "oracle/narrow.h"
 #include "support/virtual_network.h"
 
 namespace netsum::kernels {
@@ -135,10 +135,10 @@ TEST_P(WholeSum, WhatIsFiniteStaysSoInNarrowPackets) {
         std::vector<std::uint16_t> halves(count);
         to_narrow_wire(travels, halves.data(), values.data(), count);
         EXPECT_EQ(std::min(static_cast<double>(largest),
-                           testing::narrow_value(travels, testing::nearest_narrow(travels, static_cast<double>(beyond)))),
-                  testing::narrow_value(travels, halves.back()));
+                           oracle::narrow_value(travels, oracle::nearest_narrow(travels, static_cast<double>(beyond)))),
+                  oracle::narrow_value(travels, halves.back()));
         to_narrow_wire(travels, halves.data(), infinities.data(), count);
-        EXPECT_EQ(HUGE_VAL, testing::narrow_value(travels, halves.back()));
+        EXPECT_EQ(HUGE_VAL, oracle::narrow_value(travels, halves.back()));
         std::vector<float> sum(count, 1.0F);
         const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(values.data()),
                                             reinterpret_cast<const std::byte*>(opposite.data())};
@@ -168,7 +168,7 @@ TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
             for (std::size_t i = 0; i < count; ++i) {
               float value = 0;
               std::memcpy(&value, tensors.back().data() + i * 4, 4);
-              halves[rank][i] = testing::narrow_on_wire(travels, static_cast<double>(value));
+              halves[rank][i] = oracle::narrow_on_wire(travels, static_cast<double>(value));
             }
           }
           for (const Bytes& tensor : tensors) sources.push_back(tensor.data());
@@ -179,7 +179,7 @@ TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
           for (std::size_t i = 0; i < count; ++i) {
             std::vector<std::uint16_t> column;
             for (const auto& rank : halves) column.push_back(rank[i]);
-            const std::uint16_t expected = testing::narrow_sum(travels, column, divisor);
+            const std::uint16_t expected = oracle::narrow_sum(travels, column, divisor);
             if (dtype == travels) {
               std::uint16_t got = 0;
               std::memcpy(&got, own.data() + i * 2, 2);
@@ -187,7 +187,7 @@ TEST_P(WholeSum, HasTheBitsOfNarrowPackets) {
             } else {
               float got = 0;
               std::memcpy(&got, own.data() + i * 4, 4);
-              const double value = testing::narrow_value(travels, expected);
+              const double value = oracle::narrow_value(travels, expected);
               ASSERT_TRUE(std::isnan(value) ? std::isnan(got) : static_cast<double>(got) == value);
             }
           }

@@ -1,27 +1,11 @@
-// What a sum of 16-bit floats must give, to the bit, written without the code under test: docs/numerics.md, "16 bits".
-#pragma once
+#include "oracle/narrow.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <span>
 
-#include "netsum/types.h"
+namespace netsum::oracle {
 
-namespace netsum::testing {
-
-inline double narrow_value(DType dtype, std::uint16_t bits) {
-  const int fraction_bits = dtype == DType::float16 ? 10 : 7, bias = dtype == DType::float16 ? 15 : 127;
-  const int most = 2 * bias + 1, exponent = bits >> fraction_bits & most;
-  const int fraction = bits & ((1 << fraction_bits) - 1);
-  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
-  if (exponent == most) return fraction != 0 ? std::nan("") : sign * HUGE_VAL;
-  const int hidden = exponent == 0 ? 0 : 1 << fraction_bits;
-  return sign * std::ldexp(hidden + fraction, std::max(exponent, 1) - bias - fraction_bits);
-}
-
-// To nearest, ties to even; all NaN are one, without a sign.
-inline std::uint16_t nearest_narrow(DType dtype, double value) {
+std::uint16_t nearest_narrow(DType dtype, double value) {
   const int fraction_bits = dtype == DType::float16 ? 10 : 7, bias = dtype == DType::float16 ? 15 : 127;
   const auto infinity = static_cast<std::uint16_t>((2 * bias + 1) << fraction_bits);
   if (std::isnan(value)) return static_cast<std::uint16_t>(infinity | 1 << (fraction_bits - 1));
@@ -35,15 +19,13 @@ inline std::uint16_t nearest_narrow(DType dtype, double value) {
   return static_cast<std::uint16_t>(sign | std::min<std::int64_t>(steps, infinity));
 }
 
-// As a float32 travels: a finite value stays finite.
-inline std::uint16_t narrow_on_wire(DType dtype, double value) {
+std::uint16_t narrow_on_wire(DType dtype, double value) {
   const std::uint16_t nearest = nearest_narrow(dtype, value);
   const bool clamped = std::isfinite(value) && std::isinf(narrow_value(dtype, nearest));
   return static_cast<std::uint16_t>(nearest - (clamped ? 1 : 0));
 }
 
-// float16: exactly. bfloat16: in float32, in rank order, and in double if that overflows. Divided, then rounded.
-inline std::uint16_t narrow_sum(DType dtype, std::span<const std::uint16_t> values, std::uint32_t divisor) {
+std::uint16_t narrow_sum(DType dtype, std::span<const std::uint16_t> values, std::uint32_t divisor) {
   double exact = -0.0;
   float sum = -0.0F;
   for (const std::uint16_t value : values) {
@@ -56,4 +38,4 @@ inline std::uint16_t narrow_sum(DType dtype, std::span<const std::uint16_t> valu
   return nearest_narrow(dtype, static_cast<double>(result));
 }
 
-}  // namespace netsum::testing
+}  // namespace netsum::oracle

@@ -1,4 +1,4 @@
-// The expected result of an operation from the inputs of all ranks, computed without the code under test: docs/numerics.md.
+// The tensors of a simulated call: what each rank gives, and whether it has in the end what it must have (oracle/judge.h).
 #pragma once
 
 #include <cstddef>

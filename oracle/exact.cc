@@ -1,40 +1,14 @@
-#include "sim/exact.h"
+#include "oracle/exact.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <vector>
 
-namespace netsum::sim {
+#include "oracle/narrow.h"
+
+namespace netsum::oracle {
 namespace {
-
-constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
-
-// 16-bit floats in separate scalar code: `fraction` bits of significand, the rest but the sign of exponent.
-[[nodiscard]] std::uint16_t narrowed(double value, int fraction) {
-  const int exponents = 15 - fraction, bias = (1 << (exponents - 1)) - 1;
-  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
-  const int special = ((1 << exponents) - 1) << fraction;
-  if (std::isnan(value)) return static_cast<std::uint16_t>(special | 1 << (fraction - 1));
-  const double magnitude = std::fabs(value);
-  if (magnitude == 0) return sign;
-  if (std::isinf(value)) return static_cast<std::uint16_t>(sign | special);
-  int exponent = std::max(std::ilogb(magnitude), 1 - bias);
-  // nearbyint() rounds ties to even; a carry into the next exponent is what the bits of the sum below say.
-  const auto steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, fraction - exponent)));
-  const int encoded = steps + ((exponent + bias - 1) << fraction);
-  return static_cast<std::uint16_t>(sign | std::min(encoded, special));
-}
-
-[[nodiscard]] double widened(std::uint16_t bits, int fraction) {
-  const int exponents = 15 - fraction, bias = (1 << (exponents - 1)) - 1;
-  const int exponent = bits >> fraction & ((1 << exponents) - 1), rest = bits & ((1 << fraction) - 1);
-  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
-  if (exponent == (1 << exponents) - 1) return rest != 0 ? no_number : sign * std::numeric_limits<double>::infinity();
-  const int steps = exponent == 0 ? rest : rest + (1 << fraction);
-  return sign * std::ldexp(static_cast<double>(steps), std::max(exponent, 1) - bias - fraction);
-}
 
 template <class T>
 [[nodiscard]] T at(const std::byte* from) {
@@ -45,19 +19,6 @@ template <class T>
 template <class T>
 void put(std::byte* out, T value) {
   std::memcpy(out, &value, sizeof(T));
-}
-
-[[nodiscard]] double float_at(DType dtype, const std::byte* from) {
-  switch (dtype) {
-    case DType::float64:
-      return at<double>(from);
-    case DType::float32:
-      return static_cast<double>(at<float>(from));
-    case DType::float16:
-      return widened(at<std::uint16_t>(from), 10);
-    default:
-      return widened(at<std::uint16_t>(from), 7);
-  }
 }
 
 [[nodiscard]] std::int64_t integer_at(DType dtype, const std::byte* from) {
@@ -121,18 +82,17 @@ bool is_exact(ReduceOp op, DType dtype) {
   return !sums || !is_float(dtype) || dtype == DType::float64;
 }
 
+double value_at(DType dtype, const std::byte* from) {
+  if (dtype == DType::float64) return at<double>(from);
+  return dtype == DType::float32 ? static_cast<double>(at<float>(from)) : narrow_value(dtype, at<std::uint16_t>(from));
+}
+
 void put_float(DType dtype, std::byte* out, double value) {
-  if (std::isnan(value)) value = no_number;
-  switch (dtype) {
-    case DType::float64:
-      return put(out, value);
-    case DType::float32:
-      return put(out, static_cast<float>(value));
-    case DType::float16:
-      return put(out, narrowed(static_cast<double>(static_cast<float>(value)), 10));
-    default:
-      return put(out, narrowed(static_cast<double>(static_cast<float>(value)), 7));
-  }
+  if (std::isnan(value)) value = std::numeric_limits<double>::quiet_NaN();
+  if (dtype == DType::float64) return put(out, value);
+  const auto rounded = static_cast<float>(value);
+  if (dtype == DType::float32) return put(out, rounded);
+  put(out, nearest_narrow(dtype, static_cast<double>(rounded)));
 }
 
 void reduce_exactly(ReduceOp op, DType dtype, std::span<const std::span<const std::byte>> inputs,
@@ -143,8 +103,8 @@ void reduce_exactly(ReduceOp op, DType dtype, std::span<const std::span<const st
   for (std::size_t i = 0; i < result.size(); i += width) {
     std::byte* const out = result.data() + i;
     if (is_float(dtype)) {
-      double value = float_at(dtype, inputs[0].data() + i);
-      for (const auto& input : inputs.subspan(1)) value = combined(op, value, float_at(dtype, input.data() + i));
+      double value = value_at(dtype, inputs[0].data() + i);
+      for (const auto& input : inputs.subspan(1)) value = combined(op, value, value_at(dtype, input.data() + i));
       put_float(dtype, out, average ? value / static_cast<double>(inputs.size()) : value);
       continue;
     }
@@ -157,4 +117,4 @@ void reduce_exactly(ReduceOp op, DType dtype, std::span<const std::span<const st
   }
 }
 
-}  // namespace netsum::sim
+}  // namespace netsum::oracle

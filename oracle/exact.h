@@ -5,11 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "netsum/types.h"
 
-namespace netsum::sim {
+namespace netsum::oracle {
 
 // Whether it is one of these.
 [[nodiscard]] bool is_exact(ReduceOp op, DType dtype);
@@ -18,7 +17,9 @@ namespace netsum::sim {
 void reduce_exactly(ReduceOp op, DType dtype, std::span<const std::span<const std::byte>> inputs,
                     std::span<std::byte> result);
 
-// A value as the type's bits, rounded to nearest even.
+// A float of any type.
+[[nodiscard]] double value_at(DType dtype, const std::byte* from);
+// A value as the type's bits, rounded to nearest even, by way of float32 if it is shorter; all NaN are one.
 void put_float(DType dtype, std::byte* out, double value);
 
-}  // namespace netsum::sim
+}  // namespace netsum::oracle
