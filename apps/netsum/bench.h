@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "netsum/types.h"
-#include "oracle.h"
+#include "oracle/drawn.h"
 #include "protocols.h"
 
 namespace netsum::app {
@@ -65,7 +65,7 @@ struct RankReport {
   std::uint32_t first_iteration = 0;       // a restarted process has none before
   std::vector<std::uint64_t> nanoseconds;  // of each iteration
   std::vector<std::uint64_t> hashes;       // of each iteration's result
-  Verdict verdict;
+  oracle::Verdict verdict;
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint64_t packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_down = 0;
   std::uint64_t packets_dropped_up = 0;  // of all ranks, by the aggregators' counters; only rank 0 queries them
@@ -81,7 +81,7 @@ struct RankReport {
 
 struct BenchReport {
   std::vector<double> seconds;  // of each iteration: the slowest rank's time; back to back: the ranks' mean
-  Verdict verdict;              // of all ranks; results that differ between ranks are wrong
+  oracle::Verdict verdict;      // of all ranks; results that differ between ranks are wrong
   bool bit_identical = true;
   std::uint64_t result_hash = 0;
   double bytes_sent = 0, bytes_received = 0;  // per worker and all-reduce, as are the packets

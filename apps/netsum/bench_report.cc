@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "exercise.h"
 #include "quantiles.h"
+#include "result_hash.h"
 #include "verdict_json.h"
 
 namespace netsum::app {

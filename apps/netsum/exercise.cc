@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "result_hash.h"
+
 namespace netsum::app {
 namespace {
 
@@ -12,15 +14,13 @@ namespace {
   return (options.elements + options.world_size - 1) / options.world_size;
 }
 
-[[nodiscard]] std::variant<Oracle, ExactOracle> oracle_for(const BenchOptions& options) {
-  const DType dtype = options.dtype_value();
-  const ReduceOp op = options.op_value();
-  const bool sums = op == ReduceOp::sum || op == ReduceOp::avg;
-  if (sums && (dtype == DType::int32 || (is_float(dtype) && dtype != DType::float64))) {
-    return Oracle(options.seed, options.world_size, dtype, op, options.protocol_value().numbers(options),
-                  static_cast<int>(options.magnitude));
-  }
-  return ExactOracle(options.seed, options.world_size, dtype, op);
+[[nodiscard]] oracle::Drawn drawn_for(const BenchOptions& options) {
+  return {options.seed,
+          {.op = options.op_value(),
+           .dtype = options.dtype_value(),
+           .numbers = options.protocol_value().numbers(options),
+           .ranks = options.world_size},
+          static_cast<int>(options.magnitude)};
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ Exercise::Exercise(const BenchOptions& options, std::span<std::byte> memory)
     : options_(options),
       dtype_(options.dtype_value()),
       op_(options.op_value()),
-      oracle_(oracle_for(options)),
+      drawn_(drawn_for(options)),
       root_(options.world_size - 1),
       tensor_(memory) {
   if (has_parts(options.collective)) own_part_.resize(part_elements(options) * bytes_of(dtype_));
@@ -47,14 +47,6 @@ std::size_t Exercise::bytes_for(const BenchOptions& options) {
   return part_elements(options) * (has_parts(options.collective) ? options.world_size : 1) * bytes_of(options.dtype_value());
 }
 
-void Exercise::fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const {
-  std::visit([&](const auto& oracle) { oracle.fill(tensor, rank, iteration); }, oracle_);
-}
-
-Verdict Exercise::judge(std::span<const std::byte> tensor, std::uint64_t iteration) const {
-  return std::visit([&](const auto& oracle) { return oracle.check(tensor, iteration); }, oracle_);
-}
-
 // Each part of a reduce-scatter is a tensor of its own for the oracle, as it is for exponent blocks.
 void Exercise::fill(std::uint64_t iteration) {
   switch (options_.collective) {
@@ -62,15 +54,15 @@ void Exercise::fill(std::uint64_t iteration) {
       return;
     case CollectiveName::all_gather:
       std::fill(tensor_.begin(), tensor_.end(), std::byte{0});
-      return fill(own_part_, options_.rank, iteration);
+      return drawn_.fill(own_part_, options_.rank, iteration);
     case CollectiveName::reduce_scatter:
       for (std::uint32_t part = 0; part < options_.world_size; ++part) {
-        fill(tensor_.subspan(part * own_part_.size(), own_part_.size()), options_.rank,
-             iteration * options_.world_size + part);
+        drawn_.fill(tensor_.subspan(part * own_part_.size(), own_part_.size()), options_.rank,
+                    iteration * options_.world_size + part);
       }
       return;
     default:
-      return fill(tensor_, options_.rank, iteration);
+      return drawn_.fill(tensor_, options_.rank, iteration);
   }
 }
 
@@ -95,10 +87,10 @@ void Exercise::call(Communicator& comm) {
   }
 }
 
-Verdict Exercise::compare(std::span<const std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const {
+oracle::Verdict Exercise::compare(std::span<const std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const {
   std::vector<std::byte> expected(tensor.size());
-  fill(expected, rank, iteration);
-  Verdict verdict;
+  drawn_.fill(expected, rank, iteration);
+  oracle::Verdict verdict;
   const std::size_t width = bytes_of(dtype_);
   for (std::size_t at = 0; at < tensor.size(); at += width) {
     if (std::memcmp(tensor.data() + at, expected.data() + at, width) != 0) ++verdict.wrong;
@@ -106,16 +98,16 @@ Verdict Exercise::compare(std::span<const std::byte> tensor, std::uint32_t rank,
   return verdict;
 }
 
-Verdict Exercise::check(std::uint64_t iteration) const {
+oracle::Verdict Exercise::check(std::uint64_t iteration) const {
   switch (options_.collective) {
     case CollectiveName::all_reduce:
-      return judge(tensor_, iteration);
+      return drawn_.check(tensor_, iteration);
     case CollectiveName::reduce:
-      return options_.rank == root_ ? judge(tensor_, iteration) : compare(tensor_, options_.rank, iteration);
+      return options_.rank == root_ ? drawn_.check(tensor_, iteration) : compare(tensor_, options_.rank, iteration);
     case CollectiveName::reduce_scatter:
-      return judge(own_part_, iteration * options_.world_size + options_.rank);
+      return drawn_.check(own_part_, iteration * options_.world_size + options_.rank);
     case CollectiveName::all_gather: {
-      Verdict verdict;
+      oracle::Verdict verdict;
       for (std::uint32_t rank = 0; rank < options_.world_size; ++rank) {
         verdict.merge(compare(tensor_.subspan(rank * own_part_.size(), own_part_.size()), rank, iteration));
       }

@@ -4,13 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "bench.h"
-#include "exact_oracle.h"
 #include "netsum/communicator.h"
-#include "oracle.h"
+#include "oracle/drawn.h"
 
 namespace netsum::app {
 
@@ -23,21 +21,20 @@ class Exercise {
   void fill(std::uint64_t iteration);
   void call(Communicator& comm);
   // Of what this rank has after a call; a rank without a result must have what it had before.
-  [[nodiscard]] Verdict check(std::uint64_t iteration) const;
+  [[nodiscard]] oracle::Verdict check(std::uint64_t iteration) const;
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
-  void fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
-  [[nodiscard]] Verdict judge(std::span<const std::byte> tensor, std::uint64_t iteration) const;
   // Counts elements that are not those of `rank`'s input.
-  [[nodiscard]] Verdict compare(std::span<const std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;
+  [[nodiscard]] oracle::Verdict compare(std::span<const std::byte> tensor, std::uint32_t rank,
+                                        std::uint64_t iteration) const;
   [[nodiscard]] TensorView view(std::span<std::byte> bytes) const;
   [[nodiscard]] std::span<const std::byte> result() const;
 
   const BenchOptions& options_;
   const DType dtype_;
   const ReduceOp op_;
-  const std::variant<Oracle, ExactOracle> oracle_;
+  const oracle::Drawn drawn_;
   const std::uint32_t root_;         // the last rank
   std::span<std::byte> tensor_;      // all parts
   std::vector<std::byte> own_part_;  // reduce-scatter: the result; all-gather: the input

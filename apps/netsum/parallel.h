@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "oracle.h"
+#include "oracle/drawn.h"
 #include "parallel/parallel.h"
 #include "protocols.h"
 
@@ -43,7 +43,7 @@ struct MemberReport {
   std::vector<std::uint64_t> nanoseconds;            // of each iteration, as are the next two lines
   std::vector<std::uint64_t> before, across, after;  // its stages
   std::vector<std::uint64_t> hashes;
-  Verdict verdict;
+  oracle::Verdict verdict;
   std::uint64_t bytes_sent = 0, bytes_received = 0;  // between machines, over all iterations
   std::string placement;
 
@@ -54,7 +54,7 @@ struct MemberReport {
 struct ParallelReport {
   std::vector<double> seconds;                // of each iteration: the slowest rank's time
   std::vector<double> before, across, after;  // of the slowest machine, as measured by its GPU 0
-  Verdict verdict;
+  oracle::Verdict verdict;
   bool bit_identical = true;
   std::uint64_t result_hash = 0;
   double bytes_sent = 0, bytes_received = 0;  // per machine's link and all-reduce

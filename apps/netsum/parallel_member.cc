@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "parallel.h"
+#include "result_hash.h"
 
 namespace netsum::app {
 namespace {
@@ -36,16 +37,16 @@ parallel::ParallelOptions parallel_options(const ParallelBenchOptions& options) 
   return result;
 }
 
-Oracle oracle_of(const ParallelBenchOptions& options) {
+oracle::Drawn drawn_of(const ParallelBenchOptions& options) {
   const Numbers numbers = options.in_network() ? options.protocol_value().numbers(options) : Numbers::in_order;
-  return {options.seed, options.ranks(), DType::float32, ReduceOp::sum, numbers, 0, options.gpus};
+  return {options.seed, {.numbers = numbers, .ranks = options.ranks(), .added_before = options.gpus}};
 }
 
 }  // namespace
 
 MemberReport run_member(const ParallelBenchOptions& options, const std::function<void(std::uint32_t)>& on_iteration) {
   parallel::ParallelAllReduce job(parallel_options(options));
-  const Oracle oracle = oracle_of(options);
+  const oracle::Drawn drawn = drawn_of(options);
   const auto tensor = std::as_writable_bytes(job.tensor());
   const auto deadline = milliseconds(options.deadline_seconds);
   const auto nanoseconds = [](Duration duration) { return static_cast<std::uint64_t>(duration.count()); };
@@ -55,13 +56,13 @@ MemberReport run_member(const ParallelBenchOptions& options, const std::function
   report.placement = job.placement();
   // Warm-up iterations count backwards, so that the timed ones have the same inputs whatever their number.
   for (std::uint64_t i = 0; i < options.warmup; ++i) {
-    oracle.fill(tensor, report.rank, ~i);
+    drawn.fill(tensor, report.rank, ~i);
     static_cast<void>(job.all_reduce(options.elements, deadline));
   }
   // Over all iterations, barriers included: traffic may arrive before an iteration has begun here.
   const auto traffic_before = job.traffic();
   for (std::uint32_t i = 0; i < options.iterations; ++i) {
-    oracle.fill(tensor, report.rank, i);
+    drawn.fill(tensor, report.rank, i);
     job.barrier(deadline);
     const parallel::StageDurations stages = job.all_reduce(options.elements, deadline);
     report.nanoseconds.push_back(nanoseconds(stages.before + stages.across + stages.after));
@@ -69,7 +70,7 @@ MemberReport run_member(const ParallelBenchOptions& options, const std::function
     report.across.push_back(nanoseconds(stages.across));
     report.after.push_back(nanoseconds(stages.after));
     job.barrier(deadline);  // no rank checks results on a processor that others still need
-    report.verdict.merge(oracle.check(tensor, i));
+    report.verdict.merge(drawn.check(tensor, i));
     report.hashes.push_back(hash_of(tensor));
     on_iteration(i + 1);
   }

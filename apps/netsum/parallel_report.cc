@@ -7,6 +7,7 @@
 
 #include "parallel.h"
 #include "quantiles.h"
+#include "result_hash.h"
 #include "verdict_json.h"
 
 namespace netsum::app {

@@ -10,9 +10,11 @@
 
 #include "netsum/communicator.h"
 #include "netsum/types.h"
-#include "oracle.h"
+#include "oracle/reduction.h"
 
 namespace netsum::app {
+
+using oracle::Numbers;
 
 // The flags that protocols read. `bench parallel` declares only some of them: there the others keep these defaults.
 struct ProtocolFlags {

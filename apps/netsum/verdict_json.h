@@ -4,9 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "oracle.h"
+#include "oracle/drawn.h"
 
-namespace netsum::app {
+namespace netsum::oracle {
 
 template <class Json>
 void to_json(Json& json, const Verdict& verdict) {
@@ -28,4 +28,4 @@ void from_json(const Json& json, Verdict& verdict) {
   verdict.max_error_over_bound = number("max_error_over_bound");
 }
 
-}  // namespace netsum::app
+}  // namespace netsum::oracle

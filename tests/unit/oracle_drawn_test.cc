@@ -1,5 +1,5 @@
 // The benchmark's own judge: it must find right results right, and every kind of wrong one wrong.
-#include "apps/netsum/oracle.h"
+#include "oracle/drawn.h"
 
 #include <gtest/gtest.h>
 
@@ -9,21 +9,21 @@
 #include <limits>
 #include <vector>
 
-namespace netsum::app {
+namespace netsum::oracle {
 namespace {
 
 constexpr std::size_t elements = 1003;  // the last block is short
 
-std::vector<float> input(const Oracle& oracle, std::uint32_t rank, std::uint64_t iteration) {
+std::vector<float> input(const Drawn& drawn, std::uint32_t rank, std::uint64_t iteration) {
   std::vector<float> values(elements);
-  oracle.fill(std::as_writable_bytes(std::span(values)), rank, iteration);
+  drawn.fill(std::as_writable_bytes(std::span(values)), rank, iteration);
   return values;
 }
 
-std::vector<float> rounded_sum(const Oracle& oracle, std::uint32_t ranks, double divisor) {
+std::vector<float> rounded_sum(const Drawn& drawn, std::uint32_t ranks, double divisor) {
   std::vector<double> exact(elements);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    const auto values = input(oracle, rank, 2);
+    const auto values = input(drawn, rank, 2);
     for (std::size_t i = 0; i < elements; ++i) exact[i] += static_cast<double>(values[i]);
   }
   std::vector<float> result(elements);
@@ -31,12 +31,12 @@ std::vector<float> rounded_sum(const Oracle& oracle, std::uint32_t ranks, double
   return result;
 }
 
-TEST(BenchOracle, TheRoundedSumIsRight) {
+TEST(OracleDrawn, TheRoundedSumIsRight) {
   for (const std::uint32_t ranks : {1U, 2U, 3U, 8U, 256U}) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
-      const Oracle oracle(5, ranks, DType::float32, op);
-      const auto result = rounded_sum(oracle, ranks, op == ReduceOp::avg ? ranks : 1);
-      const Verdict verdict = oracle.check(std::as_bytes(std::span(result)), 2);
+      const Drawn drawn(5, {.op = op, .ranks = ranks});
+      const auto result = rounded_sum(drawn, ranks, op == ReduceOp::avg ? ranks : 1);
+      const Verdict verdict = drawn.check(std::as_bytes(std::span(result)), 2);
       EXPECT_EQ(verdict.wrong, 0U) << ranks;
       EXPECT_GT(verdict.error_bound, 0);
       EXPECT_LE(verdict.max_error_over_bound, 1);
@@ -44,10 +44,10 @@ TEST(BenchOracle, TheRoundedSumIsRight) {
   }
 }
 
-TEST(BenchOracle, TheBoundIsThatOfBlockFixedPoint) {
+TEST(OracleDrawn, TheBoundIsThatOfBlockFixedPoint) {
   // One rank, 31 - 0 - e bits: the unit is 2^(e - 31), half of it the quantization; then half a unit of the float result.
-  const Oracle oracle(5, 1, DType::float32, ReduceOp::sum);
-  auto result = input(oracle, 0, 2);
+  const Drawn drawn(5, {});
+  auto result = input(drawn, 0, 2);
   float largest = 0;
   for (std::size_t i = 0; i < 256; ++i) largest = std::max(largest, std::fabs(result[i]));
   const int e = std::ilogb(largest) + 1;
@@ -56,22 +56,22 @@ TEST(BenchOracle, TheBoundIsThatOfBlockFixedPoint) {
   const double exact = static_cast<double>(result[at]);
   const double bound = quantization + std::fabs(exact) * 0x1p-24;
   result[at] = static_cast<float>(exact + 4 * bound);
-  const Verdict verdict = oracle.check(std::as_bytes(std::span(result)), 2);
+  const Verdict verdict = drawn.check(std::as_bytes(std::span(result)), 2);
   EXPECT_EQ(verdict.wrong, 1U);
   EXPECT_NEAR(verdict.max_error_over_bound, 4, 2);
 }
 
 // Four ranks with values up to 2^13: up to 2^29 each as integers, so a unit of 2^-16. With one scale for all it is 10^-8,
 // whatever the inputs are.
-TEST(BenchOracle, TheBoundOfScaledNumbersFollowsTheLargestInputIfTheScaleDoes) {
+TEST(OracleDrawn, TheBoundOfScaledNumbersFollowsTheLargestInputIfTheScaleDoes) {
   const auto wrong = [](Numbers numbers, float off) {
-    const Oracle oracle(5, 4, DType::float32, ReduceOp::sum, numbers, 14);
-    auto result = rounded_sum(oracle, 4, 1);
+    const Drawn drawn(5, {.numbers = numbers, .ranks = 4}, 14);
+    auto result = rounded_sum(drawn, 4, 1);
     const auto smallest =
         std::min_element(result.begin(), result.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
     EXPECT_LT(std::fabs(*smallest), 32);  // its own rounding is a small part of the bound
     *smallest += off;
-    return oracle.check(std::as_bytes(std::span(result)), 2).wrong;
+    return drawn.check(std::as_bytes(std::span(result)), 2).wrong;
   };
   EXPECT_EQ(0U, wrong(Numbers::rescaled, 0));
   EXPECT_EQ(0U, wrong(Numbers::rescaled, 1.9F * 0x1p-16F));
@@ -82,19 +82,19 @@ TEST(BenchOracle, TheBoundOfScaledNumbersFollowsTheLargestInputIfTheScaleDoes) {
 
 // Two machines of two GPUs: sums of two, added in float32, become integers of which the largest is up to twice, rounded up,
 // an input's.
-TEST(BenchOracle, TheBoundOfSumsThatWereAddedBeforeIsThatOfBoth) {
+TEST(OracleDrawn, TheBoundOfSumsThatWereAddedBeforeIsThatOfBoth) {
   const auto wrong = [](std::uint32_t added_before, float units) {
-    const Oracle oracle(5, 4, DType::float32, ReduceOp::sum, Numbers::block_fixed_point, 0, added_before);
+    const Drawn drawn(5, {.ranks = 4, .added_before = added_before});
     float largest = 0;
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
-      const auto values = input(oracle, rank, 2);
+      const auto values = input(drawn, rank, 2);
       for (std::size_t i = 0; i < 256; ++i) largest = std::max(largest, std::fabs(values[i]));
     }
-    auto result = rounded_sum(oracle, 4, 1);
+    auto result = rounded_sum(drawn, 4, 1);
     const auto smallest =
         std::min_element(result.begin(), result.begin() + 256, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
     *smallest += units * std::ldexp(1.0F, std::ilogb(largest) + 1 - 31);
-    return oracle.check(std::as_bytes(std::span(result)), 2).wrong;
+    return drawn.check(std::as_bytes(std::span(result)), 2).wrong;
   };
   EXPECT_EQ(0U, wrong(1, 7.9F));  // 4 values of unit 4, half of it each
   EXPECT_EQ(1U, wrong(1, 40.0F));
@@ -102,13 +102,13 @@ TEST(BenchOracle, TheBoundOfSumsThatWereAddedBeforeIsThatOfBoth) {
   EXPECT_EQ(1U, wrong(2, 1000.0F));
 }
 
-TEST(BenchOracle, FindsEveryKindOfWrongResult) {
-  const Oracle oracle(5, 4, DType::float32, ReduceOp::sum);
-  const auto right = rounded_sum(oracle, 4, 1);
+TEST(OracleDrawn, FindsEveryKindOfWrongResult) {
+  const Drawn drawn(5, {.ranks = 4});
+  const auto right = rounded_sum(drawn, 4, 1);
   const auto wrong_with = [&](auto change) {
     auto result = right;
     change(result);
-    return oracle.check(std::as_bytes(std::span(result)), 2).wrong;
+    return drawn.check(std::as_bytes(std::span(result)), 2).wrong;
   };
   EXPECT_EQ(wrong_with([](auto&) {}), 0U);
   for (const std::size_t at : {std::size_t{0}, std::size_t{255}, std::size_t{256}, elements - 1}) {
@@ -118,55 +118,42 @@ TEST(BenchOracle, FindsEveryKindOfWrongResult) {
   }
   // Chunks exchanged, a rank counted twice, a rank left out, and another iteration's sum.
   EXPECT_GT(wrong_with([](auto& r) { std::swap_ranges(r.begin(), r.begin() + 256, r.begin() + 256); }), 500U);
-  const auto first = input(oracle, 0, 2);
+  const auto first = input(drawn, 0, 2);
   for (const float sign : {1.0F, -1.0F}) {
     EXPECT_GT(wrong_with([&](auto& r) {
                 for (std::size_t i = 0; i < elements; ++i) r[i] += sign * first[i];
               }),
               elements * 99 / 100);
   }
-  EXPECT_GT(oracle.check(std::as_bytes(std::span(right)), 3).wrong, elements * 99 / 100);
+  EXPECT_GT(drawn.check(std::as_bytes(std::span(right)), 3).wrong, elements * 99 / 100);
 }
 
-TEST(BenchOracle, IntegersAreExactModulo32Bits) {
-  const Oracle oracle(9, 3, DType::int32, ReduceOp::sum);
+TEST(OracleDrawn, IntegersAreExactModulo32Bits) {
+  const Drawn drawn(9, {.dtype = DType::int32, .ranks = 3});
   std::vector<std::uint32_t> sum(elements), values(elements);
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    oracle.fill(std::as_writable_bytes(std::span(values)), rank, 0);
+    drawn.fill(std::as_writable_bytes(std::span(values)), rank, 0);
     for (std::size_t i = 0; i < elements; ++i) sum[i] += values[i];
   }
-  EXPECT_EQ(oracle.check(std::as_bytes(std::span(sum)), 0).wrong, 0U);
+  EXPECT_EQ(drawn.check(std::as_bytes(std::span(sum)), 0).wrong, 0U);
   ++sum[elements - 1];
-  const Verdict verdict = oracle.check(std::as_bytes(std::span(sum)), 0);
+  const Verdict verdict = drawn.check(std::as_bytes(std::span(sum)), 0);
   EXPECT_EQ(verdict.wrong, 1U);
   EXPECT_EQ(verdict.max_abs_error, 1);
 }
 
-TEST(BenchOracle, SixteenBitInputsAreExact) {
+TEST(OracleDrawn, SixteenBitInputsAreExact) {
   for (const DType dtype : {DType::float16, DType::bfloat16}) {
-    const Oracle oracle(3, 1, dtype, ReduceOp::sum);
+    const Drawn drawn(3, {.dtype = dtype});
     std::vector<std::uint16_t> halves(elements);
-    oracle.fill(std::as_writable_bytes(std::span(halves)), 0, 1);
-    EXPECT_EQ(oracle.check(std::as_bytes(std::span(halves)), 1).max_abs_error, 0);
+    drawn.fill(std::as_writable_bytes(std::span(halves)), 0, 1);
+    EXPECT_EQ(drawn.check(std::as_bytes(std::span(halves)), 1).max_abs_error, 0);
     halves[elements - 1] ^= 0x8000;
-    EXPECT_EQ(oracle.check(std::as_bytes(std::span(halves)), 1).wrong, 1U);
+    EXPECT_EQ(drawn.check(std::as_bytes(std::span(halves)), 1).wrong, 1U);
     halves[elements - 1] = 0x7fff;  // NaN in both
-    EXPECT_EQ(oracle.check(std::as_bytes(std::span(halves)), 1).wrong, 1U);
+    EXPECT_EQ(drawn.check(std::as_bytes(std::span(halves)), 1).wrong, 1U);
   }
-}
-
-TEST(BenchOracle, HashesTellBitsApart) {
-  std::vector<std::byte> bytes(100);
-  const std::uint64_t hash = hash_of(bytes);
-  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
-    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
-    EXPECT_NE(hash_of(bytes), hash) << bit;
-    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
-  }
-  EXPECT_EQ(hash_of(bytes), hash);
-  bytes.push_back(std::byte{0});
-  EXPECT_NE(hash_of(bytes), hash);
 }
 
 }  // namespace
-}  // namespace netsum::app
+}  // namespace netsum::oracle

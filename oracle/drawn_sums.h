@@ -1,0 +1,29 @@
+// Sums and averages of int32 and of floats, some hundred million elements a second: the benchmark judges 100 MB a rank and
+// iteration. Inputs are exact in their type, and sums of up to 256 of them are exact in double.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "oracle/drawn.h"
+
+namespace netsum::oracle {
+
+// SplitMix64's finalizer.
+[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+[[nodiscard]] constexpr std::uint64_t drawn_key(std::uint64_t seed, std::uint32_t rank, std::uint64_t iteration) {
+  return mix(mix(mix(seed + 0x9e3779b97f4a7c15u) + rank) + iteration);
+}
+
+// As Drawn's. Blocks of 256 elements have different magnitudes on different ranks.
+void fill_sums(std::uint64_t seed, const Reduction& reduction, int magnitude, std::span<std::byte> tensor,
+               std::uint32_t rank, std::uint64_t iteration);
+[[nodiscard]] Verdict check_sums(std::uint64_t seed, const Reduction& reduction, int magnitude,
+                                 std::span<const std::byte> tensor, std::uint64_t iteration);
+
+}  // namespace netsum::oracle
