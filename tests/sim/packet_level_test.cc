@@ -7,75 +7,15 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "sim/random.h"
 #include "sim/workload.h"
+#include "small_experiments.h"
 
 namespace netsum::sim {
 namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-
-constexpr std::uint64_t gigabit = 1'000'000'000;
-
-Experiment on(Topology topology, const std::string& protocol = "switchml") {
-  Experiment experiment;
-  experiment.topology = std::move(topology);
-  experiment.protocol = protocol;
-  experiment.aggregators = {0};
-  return experiment;
-}
-
-Uniform links(PortPlan port) {
-  Uniform all;
-  all.link = all.trunk = port;
-  return all;
-}
-
-ExperimentJob& add_job(Experiment& experiment, std::vector<NodeId> nodes, std::vector<Bucket> buckets) {
-  ExperimentJob job;
-  job.plan.name = "job" + std::to_string(experiment.jobs.size());
-  job.plan.workers = static_cast<std::uint32_t>(nodes.size());
-  job.plan.packet_elements = 256;
-  job.plan.slots = 64;
-  job.plan.operation_deadline = std::chrono::seconds(60);
-  job.plan.message_packets = 8;
-  job.nodes = std::move(nodes);
-  job.training.buckets = std::move(buckets);
-  experiment.jobs.push_back(std::move(job));
-  return experiment.jobs.back();
-}
-
-std::vector<NodeId> hosts_of(const Topology& topology) {
-  std::vector<NodeId> hosts;
-  for (NodeId node = 0; node < topology.size(); ++node) {
-    if (!topology[node].is_switch) hosts.push_back(node);
-  }
-  return hosts;
-}
-
-// All switches but the root sum for those below.
-void sum_below(Experiment& experiment) {
-  const Topology& topology = experiment.topology;
-  std::vector<std::uint32_t> index(topology.size(), UINT32_MAX);
-  for (NodeId node = 1; node < topology.size(); ++node) {
-    if (!topology[node].is_switch) continue;
-    index[node] = static_cast<std::uint32_t>(experiment.switches.size());
-    experiment.switches.push_back(node);
-    experiment.parent_of_switch.push_back(index[topology[node].above]);
-  }
-  for (ExperimentJob& job : experiment.jobs) {
-    for (const NodeId node : job.nodes) job.plan.switch_of_rank.push_back(index[topology[node].above]);
-  }
-}
-
-// ATP's parameter server at `node`, and slots for it at the root of a star.
-void add_server(Experiment& experiment, NodeId node) {
-  experiment.aggregators = {node};
-  experiment.switches = {0};
-  experiment.parent_of_switch = {UINT32_MAX};
-  experiment.pool_slots = 256;
-  for (ExperimentJob& job : experiment.jobs) job.plan.switch_of_rank.assign(job.nodes.size(), 0);
-}
 
 class EachProtocol : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(PacketLevel, EachProtocol, testing::Values("switchml", "atp", "netreduce"),
@@ -108,6 +48,28 @@ TEST_P(EachProtocol, AWindowThatWaitsInItsOwnQueueIsNotSentAgain) {
   EXPECT_EQ("", report.failure);
   EXPECT_LE(report.jobs[0].retransmissions, 4 * 4 * window);                                // of some 24,000
   for (const double seconds : report.jobs[0].operation_seconds) EXPECT_LT(seconds, 0.195);  // the link needs 0.172
+}
+
+TEST_P(EachProtocol, NothingIsRepeatedWithoutLoss) {
+  Random random(1);
+  constexpr std::uint32_t lengths[] = {64, 128, 256}, windows[] = {1, 2, 4, 8};
+  for (int round = 0; round < 60; ++round) {
+    const auto ranks = static_cast<std::uint32_t>(random.between(1, 5));
+    const Uniform all = links({.bits_per_second = gigabit, .delay = microseconds(random.between(1, 200))});
+    Experiment experiment = on(star(ranks + 1, all), GetParam());
+    std::vector<NodeId> nodes(ranks);
+    std::iota(nodes.begin(), nodes.end(), NodeId{1});
+    ExperimentJob& job = add_job(experiment, nodes, {{1 + random.below(20'000), {}, {}}, {1 + random.below(50), {}, {}}});
+    job.plan.packet_elements = random.pick(lengths);
+    job.plan.slots = random.pick(windows);
+    job.plan.message_packets = static_cast<std::uint32_t>(random.between(1, 6));
+    job.plan.unordered = random.chance(0.3);
+    job.training.iterations = 3;
+    if (experiment.protocol == "atp") add_server(experiment, ranks + 1);
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure);
+    EXPECT_EQ(0U, report.jobs[0].retransmissions) << "round " << round;
+  }
 }
 
 // Slow start overruns these queues, and all ranks lose the same packets. Repairs meet at the parameter server, whose
@@ -150,6 +112,22 @@ TEST(PacketLevel, ATreeOfThreeLevelsSendsOneSumUpEachLink) {
   }
   EXPECT_GE(of_host, 391U);
   EXPECT_NEAR(static_cast<double>(of_host), static_cast<double>(of_trunk), 5);
+}
+
+// However many ranks are below it. The first window's exponents go up as well.
+TEST(PacketLevel, ASwitchSendsEachSumUpstreamOnce) {
+  for (const char* protocol : {"switchml", "switchml-chip"}) {
+    for (const std::uint32_t ranks : {1U, 2U, 4U}) {
+      Experiment experiment = on(tree({2, ranks}, links({.delay = microseconds(10)})), protocol);
+      ExperimentJob& job = add_job(experiment, hosts_of(experiment.topology), {{256 * 20, {}, {}}});
+      job.plan.slots = 4;
+      job.plan.chip = experiment.protocol == "switchml-chip";
+      sum_below(experiment);
+      const Report report = run_packets(experiment);
+      EXPECT_EQ("", report.failure);
+      EXPECT_EQ(2 * (20U + job.plan.slots), report.counters.at("switch_sums_sent")) << protocol << ", " << ranks << " ranks";
+    }
+  }
 }
 
 TEST(PacketLevel, AnExperimentIsItsSeed) {

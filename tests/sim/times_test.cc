@@ -1,0 +1,136 @@
+// How long all-reduces take, packet by packet: many racks, and lost packets. Times are exact, and the same on every machine.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "sim/packet_level.h"
+#include "small_experiments.h"
+
+namespace netsum::sim {
+namespace {
+
+using std::chrono::microseconds;
+
+// Links of 200 Mbit/s, with a queue.
+PortPlan slow(Duration delay, double loss = 0) {
+  return {.bits_per_second = 200'000'000, .delay = delay, .buffer_bytes = 150'000, .loss = loss};
+}
+
+// How long an all-reduce takes in a tree of SwitchML's.
+double seconds_in(const Topology& topology, std::uint64_t elements, std::uint32_t slots) {
+  Experiment experiment = on(topology);
+  add_job(experiment, hosts_of(topology), {{elements, {}, {}}}).plan.slots = slots;
+  sum_below(experiment);
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  return report.jobs[0].operation_seconds.at(0);
+}
+
+// The paper's outlook (§7), with 64 racks of 16 ranks under 4 spines: as long per element as one rack.
+TEST(Times, ManyRacksTakeAsLongAsOne) {
+  constexpr std::uint64_t elements = 256 * 240;
+  const Uniform all = links(slow(microseconds(20)));
+  const double rack = seconds_in(star(16, all), elements, 32), racks = seconds_in(tree({4, 16, 16}, all), elements, 32);
+  std::printf("16 ranks at one switch: %.4f s; 1024 ranks in 64 racks under 4 spines: %.4f s; ratio %.3f\n", rack, racks,
+              racks / rack);
+  EXPECT_LE(racks, 1.05 * rack);
+}
+
+// Of the time without. With 16 leaves each chunk loses a packet on one of its 104 ways over a link.
+TEST(Times, LossesAreRepairedOnTheLinkThatTheyHappenOn) {
+  struct Limit {
+    std::vector<std::uint32_t> fan_out;
+    double loss, ratio;
+  };
+  for (const Limit& limit : {Limit{{2, 2, 2}, 0.001, 1.1}, Limit{{2, 2, 2}, 0.01, 1.35}, Limit{{4, 4, 2}, 0.01, 1.7}}) {
+    const auto seconds = [&](double loss) {
+      return seconds_in(tree(limit.fan_out, links(slow(microseconds(50), loss))), 256 * 4000, 64);
+    };
+    const double without = seconds(0), with = seconds(limit.loss);
+    std::printf("%u racks of %u, %g %% lost: %.3f s, %.3f s without; ratio %.3f\n", limit.fan_out[0], limit.fan_out[1],
+                limit.loss * 100, with, without, with / without);
+    EXPECT_LE(with, limit.ratio * without);
+  }
+}
+
+// ---- ATP
+
+constexpr std::uint64_t elements_of_atp = 2'000'000;
+constexpr std::uint32_t packet_of_atp = 353;  // fill 1500 bytes
+
+// Ranks and the parameter server at a switch; queues mark.
+Experiment atp(std::uint32_t ranks, PortPlan port) {
+  Experiment experiment = on(star(ranks + 1, links(port)), "atp");
+  std::vector<NodeId> nodes(ranks);
+  std::iota(nodes.begin(), nodes.end(), NodeId{1});
+  ExperimentJob& job = add_job(experiment, nodes, {{elements_of_atp, {}, {}}});
+  job.plan.packet_elements = packet_of_atp;
+  job.plan.slots = 256;
+  add_server(experiment, ranks + 1);
+  experiment.pool_slots = 4096;
+  return experiment;
+}
+PortPlan marking(double loss = 0) {
+  PortPlan port = slow(microseconds(50), loss);
+  port.mark_bytes = 60'000;
+  return port;
+}
+
+struct Outcome {
+  double seconds = 0;
+  double repeated = 0;  // packets of ranks over those that they sent first
+};
+
+Outcome outcome_of(const Experiment& experiment) {
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  const std::uint64_t packets = (elements_of_atp + packet_of_atp - 1) / packet_of_atp * report.jobs[0].ranks;
+  return {report.jobs[0].operation_seconds.at(0),
+          static_cast<double>(report.jobs[0].retransmissions) / static_cast<double>(packets)};
+}
+
+TEST(Times, OfAtpWithLossesOnAllLinks) {
+  for (const auto& [ranks, limit] : {std::pair{4U, 1.25}, std::pair{8U, 1.3}}) {
+    const double without = outcome_of(atp(ranks, marking())).seconds, with = outcome_of(atp(ranks, marking(0.01))).seconds;
+    std::printf("%u ranks, 1 %% of all packets lost: %.3f s, %.3f s without; ratio %.3f\n", ranks, with, without,
+                with / without);
+    EXPECT_LE(with, limit * without);
+  }
+}
+
+// §5.2.3: one worker drops packets; congestion control is off.
+TEST(Times, OfAtpWithLossesOfOneRank) {
+  const auto seconds = [](double loss) {
+    Experiment experiment = atp(4, marking());
+    experiment.jobs[0].plan.slots = 64;
+    experiment.jobs[0].plan.congestion_control = false;
+    experiment.topology[1].up.loss = loss;
+    return outcome_of(experiment).seconds;
+  };
+  const double without = seconds(0);
+  for (const auto& [loss, limit] : {std::pair{0.0001, 1.02}, std::pair{0.001, 1.03}, std::pair{0.01, 1.10}}) {
+    const double with = seconds(loss);
+    std::printf("%g %% of a rank's packets lost: %.3f s, %.3f s without; ratio %.3f\n", loss * 100, with, without,
+                with / without);
+    EXPECT_LE(with, limit * without);
+  }
+}
+
+// Nothing is lost on the way, but a window that doubles would overrun these queues for all ranks at once.
+TEST(Times, OfAtpWithQueuesThatDoNotMark) {
+  for (const std::uint32_t ranks : {4U, 8U}) {
+    const Outcome marked = outcome_of(atp(ranks, marking())), full = outcome_of(atp(ranks, slow(microseconds(50))));
+    std::printf("%u ranks, queues that do not mark: %.3f s, %.2f %% repeated; %.3f s where they do\n", ranks, full.seconds,
+                full.repeated * 100, marked.seconds);
+    EXPECT_LE(full.seconds, 1.05 * marked.seconds);
+    EXPECT_LE(full.repeated, 0.02);
+  }
+}
+
+}  // namespace
+}  // namespace netsum::sim
