@@ -53,6 +53,7 @@ Outcome run(const Setting& s) {
     ring.submit(rank, {.number = 0, .elements = s.elements, .data = tensors[rank].data()});
   }
   EXPECT_TRUE(ring.run(1));
+  ring.expect_counters_add_up();
   Outcome outcome;
   outcome.seconds = std::chrono::duration<double>(ring.network.now.time_since_epoch()).count();
   for (std::uint32_t rank = 0; rank < s.ranks; ++rank) {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <queue>
 #include <span>
 #include <tuple>
@@ -72,7 +71,7 @@ class VirtualNetwork {
     ++sent;
     Time leaves = now;
     bool congested = false;
-    for (Port* const port : {find(up_, from), trunk(from, to), find(down_, to)}) {
+    for (Port* const port : {find(up_, from), find(down_, to)}) {
       if (port != nullptr && !pass(*port, bytes.size(), leaves, congested)) return;
     }
     if (lose && lose(from, to, bytes)) return;
@@ -102,12 +101,6 @@ class VirtualNetwork {
     down_.push_back({nodes, link, {}});
   }
 
-  // Packets between these two have this link, each way.
-  void shape_between(const Endpoint& one, const Endpoint& other, const Link& link) {
-    trunks_[{one, other}] = {{}, link, {}};
-    trunks_[{other, one}] = {{}, link, {}};
-  }
-
   // A datagram arrives, or a node's time is up, whatever is next; false if that is not before `end` (time then stands at
   // `end`). Where no node is, nobody misses what arrives.
   bool step(Time end);
@@ -133,11 +126,6 @@ class VirtualNetwork {
     return found == ports.end() ? nullptr : &*found;
   }
 
-  Port* trunk(const Endpoint& from, const Endpoint& to) {
-    const auto found = trunks_.find({from, to});
-    return found == trunks_.end() ? nullptr : &found->second;
-  }
-
   // False: the queue is full.
   static bool pass(Port& port, std::size_t bytes, Time& at, bool& congested) {
     const double length = static_cast<double>(bytes) + headers;
@@ -159,7 +147,6 @@ class VirtualNetwork {
   Random random_;
   Faults faults_;
   std::vector<Port> up_, down_;
-  std::map<std::pair<Endpoint, Endpoint>, Port> trunks_;
   std::priority_queue<Delivery> queue_;
   std::uint64_t order_ = 0;
   std::vector<VirtualNode*> nodes_;

@@ -2,9 +2,13 @@
 // tunnels, on a virtual network.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -47,6 +51,27 @@ class VirtualRing final : public VirtualJob {
     return run_until([&] { return std::all_of(lanes_.begin(), lanes_.end(), drained); }, limit);
   }
 
+  // Below one accelerator, of ranks that have all that they called for.
+  void expect_counters_add_up() {
+    const auto sum = [](const auto& kinds) { return std::accumulate(std::begin(kinds), std::end(kinds), std::uint64_t{0}); };
+    for (std::uint32_t lane = 0; lane < config_.lanes; ++lane) {
+      const netreduce::TunnelCounters& t = tunnel(lane).counters();
+      EXPECT_EQ(lanes_[lane].switches[0]->received, sum(t.malformed) + t.unknown + t.dropped_source + t.passed + t.taken);
+      const netreduce::RingCounters& c = counters(lane);
+      EXPECT_EQ(t.taken, c.packets);
+      EXPECT_EQ(c.contributions, c.sums * config_.ranks);
+      // Hosts that keep to their rules.
+      EXPECT_EQ(0U, c.dropped_header + c.dropped_early + c.dropped_misplaced + c.dropped_mismatch + c.dropped_shape);
+      EXPECT_EQ(0U, tunnel(lane).accelerator().counters().dropped_known);
+      for (const auto& node : lanes_[lane].hosts) {
+        const netreduce::RoceHostCounters& h = node->host.counters();
+        EXPECT_EQ(node->received, h.packets + sum(h.malformed) + h.dropped_icrc + h.foreign);
+        EXPECT_EQ("", node->host.failure());
+        EXPECT_TRUE(node->host.worker().idle());
+      }
+    }
+  }
+
   [[nodiscard]] netreduce::RoceHost& host(std::uint32_t rank, std::uint32_t lane = 0) {
     return lanes_[lane].hosts[rank]->host;
   }
@@ -56,11 +81,6 @@ class VirtualRing final : public VirtualJob {
   }
   [[nodiscard]] const netreduce::RingCounters& counters(std::uint32_t lane = 0, std::size_t a_switch = 0) const {
     return *lanes_[lane].switches[a_switch]->tunnel.accelerator().ring_counters(incarnation_of(lane));
-  }
-  // Datagrams that were delivered to them.
-  [[nodiscard]] std::uint64_t received_by_tunnel(std::uint32_t lane = 0) const { return lanes_[lane].switches[0]->received; }
-  [[nodiscard]] std::uint64_t received_by_host(std::uint32_t rank, std::uint32_t lane = 0) const {
-    return lanes_[lane].hosts[rank]->received;
   }
   [[nodiscard]] static std::uint64_t incarnation_of(std::uint32_t lane) { return 0x1234567890abcdef + lane; }
   [[nodiscard]] static Endpoint address_of_switch(std::uint32_t a_switch, std::uint32_t lane = 0) {
