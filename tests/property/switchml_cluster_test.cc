@@ -1,18 +1,14 @@
-// Jobs at one switch on a virtual network: bits, and what waiting, mistakes and a switch that forgets cost.
+// Jobs at one switch on a virtual network: what they send, and what waiting, losses, mistakes and a switch that forgets
+// cost.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
+#include <chrono>
 #include <cstddef>
-#include <limits>
-#include <span>
-#include <string>
-#include <utility>
+#include <cstdint>
 #include <vector>
 
-#include "oracle/judge.h"
 #include "support/virtual_cluster.h"
 
 namespace netsum::testing {
@@ -20,110 +16,6 @@ namespace {
 
 using stream::Collective;
 using stream::Operation;
-
-constexpr std::uint32_t packet_lengths[] = {64, 128, 192, 256, 320, 512, 960, 1024};
-
-float special(Random& random) {
-  constexpr float inf = std::numeric_limits<float>::infinity();
-  constexpr float values[] = {0.0F,
-                              -0.0F,
-                              inf,
-                              -inf,
-                              std::numeric_limits<float>::quiet_NaN(),
-                              1e-45F,
-                              -1e-40F,
-                              std::numeric_limits<float>::max(),
-                              -std::numeric_limits<float>::max(),
-                              std::numeric_limits<float>::min()};
-  return values[random.below(std::size(values))];
-}
-
-// Fills one block per style: what a block is made of decides which path it takes.
-void fill(Random& random, std::vector<float>& values) {
-  for (std::size_t block = 0; block < values.size(); block += 256) {
-    const std::uint64_t style = random.below(6);
-    const int exponent = static_cast<int>(random.below(250)) - 140;
-    for (std::size_t i = block; i < std::min(values.size(), block + 256); ++i) {
-      const double unit = static_cast<double>(random.below(2'000'001)) / 1e6 - 1;
-      switch (style) {
-        case 0:
-          values[i] = static_cast<float>(unit);
-          break;
-        case 1:
-          values[i] = static_cast<float>(std::ldexp(unit, exponent));
-          break;
-        case 2:
-          values[i] = std::ldexp(1.0F, exponent);
-          break;  // every element exactly 2^m
-        case 3:
-          values[i] = 0.0F;
-          break;
-        case 4:
-          values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
-          break;
-        default:
-          values[i] = random.chance(0.1) ? special(random) : static_cast<float>(unit);
-          break;
-      }
-    }
-  }
-}
-
-Faults random_faults(Random& random) {
-  Faults faults;
-  const std::uint64_t profile = random.below(4);
-  if (profile == 0) return faults;
-  faults.least_delay = std::chrono::microseconds(5);
-  faults.most_delay = std::chrono::microseconds(5 + random.below(500));  // reorders
-  if (profile >= 2) {
-    faults.loss = static_cast<double>(random.below(100)) / 500;
-    faults.duplicate = static_cast<double>(random.below(100)) / 300;
-  }
-  if (profile == 3) {
-    faults.late = static_cast<double>(random.below(100)) / 1000;
-    faults.latest = std::chrono::milliseconds(1 + random.below(500));
-    faults.corrupt = static_cast<double>(random.below(100)) / 1000;
-  }
-  return faults;
-}
-
-// As the oracle has them: the result depends on nothing but the inputs. (Jobs of random calls are the simulator's.)
-TEST(SwitchmlCluster, SameBitsWhateverTheConfiguration) {
-  Random random(7);
-  constexpr std::uint32_t workers = 5;
-  constexpr std::size_t elements = 5001;
-  for (const auto& [dtype, numbers] :
-       {std::pair{DType::float32, oracle::Numbers::block_fixed_point},
-        std::pair{DType::float16, oracle::Numbers::as_float16}, std::pair{DType::bfloat16, oracle::Numbers::as_bfloat16}}) {
-    std::vector<std::vector<std::byte>> inputs;
-    for (std::uint32_t rank = 0; rank < workers; ++rank) {
-      std::vector<float> values(elements);
-      fill(random, values);
-      const auto bytes = std::as_bytes(std::span(values)).first(elements * bytes_of(dtype));
-      inputs.emplace_back(bytes.begin(), bytes.end());
-    }
-    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-      SCOPED_TRACE(std::string(to_string(dtype)) + ", seed " + std::to_string(seed));
-      ClusterConfig config{.workers = workers,
-                           .lanes = 1 + static_cast<std::uint32_t>(random.below(4)),
-                           .slots = 1U << random.below(7),
-                           .packet_elements = packet_lengths[random.below(std::size(packet_lengths))],
-                           .seed = seed,
-                           .faults = random_faults(random)};
-      VirtualCluster cluster(config);
-      auto tensors = inputs;
-      for (std::uint32_t rank = 0; rank < workers; ++rank) {
-        cluster.submit(rank, {.number = 0, .dtype = dtype, .elements = elements, .data = tensors[rank].data()});
-      }
-      ASSERT_TRUE(cluster.run(1));
-      if (dtype != DType::float32) {
-        EXPECT_EQ(0U, cluster.worker(0).counters().exponent_rounds);
-      }
-      for (const auto& tensor : tensors)
-        ASSERT_EQ("", oracle::judge({.dtype = dtype, .numbers = numbers, .ranks = workers}, inputs, tensor));
-    }
-  }
-}
 
 // 1 KiB of payload is 256 int32, or 512 halves.
 TEST(SwitchmlCluster, SixteenBitsTakeHalfThePackets) {
@@ -136,6 +28,7 @@ TEST(SwitchmlCluster, SixteenBitsTakeHalfThePackets) {
     ASSERT_TRUE(cluster.run(1));
     const auto& counters = cluster.worker(0).counters();
     EXPECT_EQ(wire == WireFormat::native ? 16U : 8U, counters.contributions - counters.exponent_rounds);
+    EXPECT_EQ(wire == WireFormat::native, counters.exponent_rounds != 0);
     EXPECT_EQ(2.0F, tensors[1][4095]);
   }
 }
