@@ -34,7 +34,8 @@ Scenario scenario_of(const std::string& protocol, std::uint32_t length, std::uin
   return scenario;
 }
 
-void expect_bits(const std::string& protocol, const std::vector<std::uint32_t>& lengths, std::vector<Numbers> numbers) {
+void expect_bits(const std::string& protocol, const std::vector<std::uint32_t>& lengths,
+                 const std::vector<Numbers>& numbers) {
   std::uint64_t seed = 0;
   for (const std::uint32_t length : lengths) {
     for (const std::uint32_t window : {1U, 4U, 64U}) {
@@ -58,6 +59,14 @@ TEST(Bits, OfSwitchmlDependNeitherOnPacketsNorOnWindows) {
 // One that does not fit into integers costs its neighbours nothing, and gives them nothing.
 TEST(Bits, OfAtpDependNeitherOnPacketsNorOnWindows) {
   expect_bits("atp", {32, 64, 100, 128, 256, 353, 2219, 8192, 10880}, {Numbers::scaled, Numbers::rescaled});
+}
+
+TEST(Bits, AtChipsDependOnNoWindow) {
+  expect_bits("switchml-chip", {64, 256}, std::vector<Numbers>(4, Numbers::block_fixed_point));
+}
+
+TEST(Bits, OfRingsDependNeitherOnPacketsNorOnWindows) {
+  expect_bits("netreduce", {64, 256, 1024, 4096}, std::vector<Numbers>(2, Numbers::in_order));
 }
 
 }  // namespace
