@@ -72,7 +72,7 @@ class Call {
       if (error.code() == ErrorCode::bad_argument) return std::nullopt;
       return give_up(error);
     } catch (const std::exception& error) {
-      return give_up(error);
+      return give_up(Error(ErrorCode::internal, error.what()));
     }
   }
 
@@ -86,8 +86,8 @@ class Call {
     return suits(job_->at_switch());
   }
 
-  [[nodiscard]] int give_up(const std::exception& error) {
-    job_->give_up(error.what());
+  [[nodiscard]] int give_up(const Error& error) {
+    job_->give_up(error);
     return Process::get().fail(comm_,
                                std::string(collective_names[static_cast<std::size_t>(collective_)]) + ": " + error.what());
   }

@@ -119,7 +119,7 @@ Job::Job(MPI_Comm comm) {
 
 bool Job::join(MPI_Comm comm) {
   if (communicator_) return true;
-  if (failure_) throw Error(ErrorCode::closed, "the communicator failed earlier: " + *failure_);
+  if (failure_) throw Error(failure_->code(), std::string("the communicator failed earlier: ") + failure_->what());
   const auto why_not = try_to_join(comm);
   Process& process = Process::get();
   const settings::Settings& settings = process.settings().common;
@@ -131,8 +131,8 @@ bool Job::join(MPI_Comm comm) {
     return true;
   }
   if (settings.mode == Mode::force) {
-    failure_ = "NETSUM_MODE=force, but " + *why_not;
-    throw Error(ErrorCode::unreachable, *failure_);
+    failure_ = Error(ErrorCode::unreachable, "NETSUM_MODE=force, but " + *why_not);
+    throw Error(*failure_);
   }
   excluded_ = Path::not_joined;
   if (tells) say("a communicator of " + std::to_string(ranks_) + " ranks stays with MPI: " + *why_not);
@@ -185,7 +185,7 @@ std::optional<std::string> Job::try_to_join(MPI_Comm comm) {
   return std::nullopt;
 }
 
-void Job::give_up(const std::string& why) {
+void Job::give_up(const Error& why) {
   failure_ = why;
   leave();
 }

@@ -32,7 +32,7 @@ class Job {
   [[nodiscard]] Communicator& at_switch() { return *communicator_; }
 
   // A call ended in this error: no later one can succeed, and the other ranks shall learn it.
-  void give_up(const std::string& why);
+  void give_up(const Error& why);
   void leave();
 
   // Memory for a call's copy of a tensor, aligned for every type; the call before may have left anything there.
@@ -44,7 +44,7 @@ class Job {
   int rank_ = 0, ranks_ = 1;
   std::optional<Path> excluded_;
   std::unique_ptr<Communicator> communicator_;
-  std::optional<std::string> failure_;
+  std::optional<Error> failure_;
   std::unique_ptr<std::byte[]> scratch_;
   std::size_t scratch_bytes_ = 0;
 };

@@ -32,8 +32,10 @@ namespace {
 // Longer operations run better on I/O threads than on the caller's: they use all of this rank's cores.
 constexpr std::uint64_t most_for_callers = 16384;  // int32 words
 
+// With the first cause's code, but for one that says that nothing has happened.
 Error failed_earlier(const Error& failure) {
-  return {ErrorCode::closed, std::string("the communicator failed earlier: ") + failure.what()};
+  const ErrorCode code = failure.code() == ErrorCode::bad_argument ? ErrorCode::closed : failure.code();
+  return {code, std::string("the communicator failed earlier: ") + failure.what()};
 }
 
 // Like shared memory: zeroed, in separate pages, and found by address while it is lent.

@@ -53,7 +53,7 @@ void expect_mismatch(const std::vector<Call>& of_rank) {
     auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
     comm.barrier();
     const auto outcome = attempt([&] { of_rank[rank].issue(comm); });
-    expect_error(attempt([&] { comm.barrier(); }), ErrorCode::closed, {"different calls"});
+    expect_error(attempt([&] { comm.barrier(); }), ErrorCode::mismatch, {"different calls"});
     ended.arrive_and_wait();
     if (outcome) throw *outcome;
   });
@@ -397,9 +397,7 @@ TEST(Death, OfTheAggregatorThatComesBack) {
   for (const auto& outcome : outcomes) {
     ASSERT_TRUE(outcome);
     EXPECT_NE(std::string(outcome->what()).find(address), std::string::npos) << outcome->what();
-    // "closed": the heartbeat learnt it between two operations.
-    EXPECT_TRUE(outcome->code() == ErrorCode::aggregator_restarted || outcome->code() == ErrorCode::aggregator_lost ||
-                outcome->code() == ErrorCode::closed)
+    EXPECT_TRUE(outcome->code() == ErrorCode::aggregator_restarted || outcome->code() == ErrorCode::aggregator_lost)
         << outcome->what();
   }
 }

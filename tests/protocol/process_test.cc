@@ -135,7 +135,7 @@ TEST(BaselineProcess, ACallThatFailsHalfWayWaitsForWhatItBegan) {
                                         TensorView{part.data(), part.size(), DType::float32}, ReduceOp::sum, call),
                    std::bad_alloc);
       // The first part's deadline has passed.
-      expect_error(attempt([&] { ranks.barrier(); }), ErrorCode::closed, {"failed earlier"});
+      expect_error(attempt([&] { ranks.barrier(); }), ErrorCode::deadline, {"failed earlier"});
     }
     ended.arrive_and_wait();
   }));
