@@ -4,7 +4,6 @@
 //   hello_all_reduce            prints 10 (= 1 + 2 + 3 + 4), as every rank sees it
 
 #include <cstdio>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -24,7 +23,7 @@ float run_rank(const std::string& aggregator, std::uint32_t rank) {
   auto communicator = netsum::Communicator::connect(options);
 
   std::vector<float> gradients(1'000'000, static_cast<float>(rank + 1));
-  communicator.all_reduce(std::span<float>(gradients), netsum::ReduceOp::sum);
+  communicator.all_reduce(gradients, netsum::ReduceOp::sum);
   return gradients.back();
 }
 
@@ -32,7 +31,9 @@ float run_rank(const std::string& aggregator, std::uint32_t rank) {
 
 int main() {
   try {
-    const netsum::Aggregator aggregator({{.listen = "127.0.0.1:0"}});
+    netsum::AggregatorOptions options;
+    options.listen = "127.0.0.1:0";
+    const netsum::Aggregator aggregator(options);
     std::vector<float> sums(ranks);
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {

@@ -32,15 +32,16 @@ struct AggregatorOptions : DaemonOptions {
   // SwitchML: results go once to an IP multicast group of the job, and by unicast to ranks that are not in it or do not hear
   // it. "GROUP:PORT", or "GROUP/BITS:PORT" for one group per job; thread i has PORT + i. Needs an IPv4 address to listen at.
   // Empty: unicast to each rank.
-  std::string multicast;
+  std::string multicast{};
   // SwitchML: the data plane is as a chip's would be (docs/protocol-switchml-chip.md), in place of the software switch. Its
   // packets have no checksum but Ethernet's, so it must be allowed.
   bool chip = false, allow_fcs_only = false;
   // `data_path` is of what the data plane does not take; both need `interfaces` where they are xdp.
   DataPlane data_plane = DataPlane::sockets;
-  std::string target;  // of DataPlane::bmv2: "host:port" of the switch's runtime interface
-  std::string state;   // a folder for what outlives a restart: ATP's jobs go on with their switch; empty: none
-  std::vector<std::string> local_users;  // users, by name or number, whose ranks may share memory, besides its own and root
+  std::string target{};  // of DataPlane::bmv2: "host:port" of the switch's runtime interface
+  std::string state{};   // a folder for what outlives a restart: ATP's jobs go on with their switch; empty: none
+  std::vector<std::string>
+      local_users{};  // users, by name or number, whose ranks may share memory too; its own and root may
 };
 
 class NETSUM_API Aggregator {

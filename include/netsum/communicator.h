@@ -1,7 +1,7 @@
 // The blocking façade: one rank's membership in a job, and its collective calls.
 //
 //   auto comm = netsum::Communicator::connect({.aggregators = {"10.0.0.1:7170"}, .job = "bert", .rank = 0, .world_size =
-//   4}); comm.all_reduce(std::span<float>(gradients), netsum::ReduceOp::sum);
+//   4}); comm.all_reduce(gradients, netsum::ReduceOp::sum);  // a std::vector<float>
 //
 // Every rank issues the same calls in the same order; calls are matched by their number and checked by a signature of
 // collective, operation, dtype, length and tag.
@@ -14,7 +14,7 @@
 // can_reduce(), statistics(), placement(), rank() and world_size() are any thread's at any time.
 //   A communicator that is destroyed while another thread is inside a call fails that call with `closed`, and waits for its
 //   end.
-// Every call of a moved-from communicator throws `closed`; so do communicators and Works that a child of fork() inherits.
+// Every call of a moved-from communicator or Work throws `closed`; so do those that a child of fork() inherits.
 #pragma once
 
 #include <chrono>
@@ -79,7 +79,7 @@ struct Options {
   Protocol protocol = SwitchMl{};
   // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. Or "srv:NAME", service records in
   // DNS, or "@FILE", a file with an address a line.
-  std::vector<std::string> aggregators;
+  std::vector<std::string> aggregators{};
   std::string job = "default";  // ranks with the same job name at the same aggregators meet
   // The number of the job's start, for launchers that start all ranks again under the same name: ranks of a later one end
   // the earlier job at once, if its processes died without leaving it, and ranks of an earlier one are refused.
@@ -97,7 +97,7 @@ struct Options {
   std::uint32_t thread_set = 0;            // communicators with different ones have I/O threads of their own
   bool pin_threads = false;                // thread i to the i-th allowed CPU
   DataPath data_path = DataPath::sockets;  // to aggregators on other hosts
-  DpdkOptions dpdk;
+  DpdkOptions dpdk{};
   bool busy_poll = true;                               // threads look again for a moment before they sleep
   std::chrono::milliseconds connect_deadline{30'000};  // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds heartbeat_timeout{default_heartbeat_timeout_ms};  // an aggregator silent for this long is dead
@@ -109,16 +109,16 @@ struct Options {
   std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results kept for ranks that start again
   // The number of this rank's first call, if it is started again with its own state, e.g. from a checkpoint. Empty: it goes
   // on where the others are; Communicator::next_operation() then says where.
-  std::optional<std::uint64_t> first_operation;
-  std::string token;   // shared secret, if the aggregator wants one
-  std::string tls_ca;  // PEM file: switches the control channel to TLS
+  std::optional<std::uint64_t> first_operation{};
+  std::string token{};   // shared secret, if the aggregator wants one
+  std::string tls_ca{};  // PEM file: switches the control channel to TLS
   // The least protection of packets that go to other hosts; the aggregators may give more. Needs tls_ca.
   PacketSecurity packet_security = PacketSecurity::none;
   bool require_keys = false;  // refuse to join rather than send packets to other hosts without keys: at least `tag`
   double loss = 0;            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   // One line per call, from any thread; must not wait for an operation. Empty: silent.
-  std::function<void(const std::string&)> log;
+  std::function<void(const std::string&)> log{};
 };
 
 struct CallOptions {
@@ -180,6 +180,7 @@ class NETSUM_API Work {
   void wait();                      // throws Error if the operation failed; the buffer is then unspecified
 
  private:
+  [[nodiscard]] State& state() const;  // throws if moved from
   std::shared_ptr<State> state_;
 };
 
@@ -202,21 +203,20 @@ class NETSUM_API Communicator {
   [[nodiscard]] std::uint64_t next_operation() const;
 
   // Each of these throws Error. After `bad_argument` nothing was sent, and the communicator goes on; after any other error
-  // it has failed, and every later call throws `closed`. docs/collectives.md says what travels, and which protocol has what.
-  template <class T>
-  void all_reduce(std::span<T> inout, ReduceOp op, const CallOptions& call = {});
+  // it has failed, and every later call throws the same code. docs/collectives.md says what travels, and which protocol has
+  // what. A tensor is a view, or a vector, array or span of elements.
   void all_reduce(TensorView inout, ReduceOp op, const CallOptions& call = {});
   // `out` is `in`, or apart from it; both have the same elements.
-  void all_reduce(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  void all_reduce(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
   // The result goes to `root` alone; the others' tensors stay as they are.
   void reduce(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call = {});
   // `in` has as many parts as ranks, each as long as `out`, which gets the reduction of part rank(). `out` is that part of
   // `in`, or apart from it.
-  void reduce_scatter(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
-  void broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
+  void reduce_scatter(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  void broadcast(TensorView inout, std::uint32_t root, const CallOptions& call = {});
   // `out` has as many parts as ranks, each as long as `in`: part i is rank i's `in`. `in` is its part of `out`, or apart
   // from it.
-  void all_gather(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call = {});
+  void all_gather(ConstTensorView in, TensorView out, const CallOptions& call = {});
   void barrier(const CallOptions& call = {});
 
   // Memory for tensors, zeroed and page-aligned. Where ranks share memory, the others see it, and sums of tensors in it copy
@@ -226,11 +226,11 @@ class NETSUM_API Communicator {
   [[nodiscard]] TensorMemory allocate(std::size_t bytes, const CallOptions& call = {});
 
   [[nodiscard]] Work all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call = {});
-  [[nodiscard]] Work all_reduce_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  [[nodiscard]] Work all_reduce_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
   [[nodiscard]] Work reduce_async(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call = {});
-  [[nodiscard]] Work reduce_scatter_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
-  [[nodiscard]] Work broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call = {});
-  [[nodiscard]] Work all_gather_async(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call = {});
+  [[nodiscard]] Work reduce_scatter_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  [[nodiscard]] Work broadcast_async(TensorView inout, std::uint32_t root, const CallOptions& call = {});
+  [[nodiscard]] Work all_gather_async(ConstTensorView in, TensorView out, const CallOptions& call = {});
   [[nodiscard]] Work barrier_async(const CallOptions& call = {});
 
   // A second communicator of the same ranks, with its own slots; all ranks call it, in the same order.
@@ -255,14 +255,5 @@ class NETSUM_API Communicator {
   [[nodiscard]] Impl& impl() const;  // throws if moved from
   std::shared_ptr<Impl> impl_;
 };
-
-template <>
-inline void Communicator::all_reduce(std::span<float> inout, ReduceOp op, const CallOptions& call) {
-  all_reduce(TensorView{inout.data(), inout.size(), DType::float32}, op, call);
-}
-template <>
-inline void Communicator::all_reduce(std::span<std::int32_t> inout, ReduceOp op, const CallOptions& call) {
-  all_reduce(TensorView{inout.data(), inout.size(), DType::int32}, op, call);
-}
 
 }  // namespace netsum

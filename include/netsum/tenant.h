@@ -7,8 +7,8 @@
 namespace netsum {
 
 struct Tenant {
-  std::string name;            // 1 to 64 characters; not secret
-  std::string token;           // the secret that its ranks know; at least 16 characters
+  std::string name{};          // 1 to 64 characters; not secret
+  std::string token{};         // the secret that its ranks know; at least 16 characters
   std::string second_token{};  // known as well, while one takes the other's place; empty: none
   // Limits for all of its jobs together at this daemon.
   std::uint64_t memory_bytes = UINT64_MAX;

@@ -4,7 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <string>
+#include <type_traits>
+#if __has_include(<stdfloat>)
+#include <stdfloat>
+#endif
 
 namespace netsum {
 
@@ -46,16 +51,108 @@ enum class DataPath : std::uint8_t { sockets, xdp, dpdk };
 
 // Of DataPath::dpdk. A process has its ports once, until it ends.
 struct DpdkOptions {
-  std::string args;     // of DPDK's EAL, separated by spaces: "-a 0000:03:00.0"
-  std::string address;  // its own at all ports, and the network's length: "10.0.0.1/24"; with a gateway: ",10.0.0.254"
+  std::string args{};     // of DPDK's EAL, separated by spaces: "-a 0000:03:00.0"
+  std::string address{};  // its own at all ports, and the network's length: "10.0.0.1/24"; with a gateway: ",10.0.0.254"
 };
+
+// The element type that a C++ type is. Those without one (float16 and bfloat16, before C++23's <stdfloat>) name theirs:
+// TensorView{bits.data(), bits.size(), DType::bfloat16}.
+template <class T>
+struct ElementType {};
+template <>
+struct ElementType<float> {
+  static constexpr DType dtype = DType::float32;
+};
+template <>
+struct ElementType<double> {
+  static constexpr DType dtype = DType::float64;
+};
+template <>
+struct ElementType<bool> {
+  static constexpr DType dtype = DType::boolean;
+};
+template <>
+struct ElementType<std::byte> {
+  static constexpr DType dtype = DType::uint8;
+};
+template <>
+struct ElementType<std::uint8_t> {
+  static constexpr DType dtype = DType::uint8;
+};
+template <>
+struct ElementType<std::int8_t> {
+  static constexpr DType dtype = DType::int8;
+};
+template <>
+struct ElementType<std::int16_t> {
+  static constexpr DType dtype = DType::int16;
+};
+template <>
+struct ElementType<std::int32_t> {
+  static constexpr DType dtype = DType::int32;
+};
+template <>
+struct ElementType<long> {
+  static constexpr DType dtype = DType::int64;
+};
+template <>
+struct ElementType<long long> {
+  static constexpr DType dtype = DType::int64;
+};
+#ifdef __STDCPP_FLOAT16_T__
+template <>
+struct ElementType<std::float16_t> {
+  static constexpr DType dtype = DType::float16;
+};
+#endif
+#ifdef __STDCPP_BFLOAT16_T__
+template <>
+struct ElementType<std::bfloat16_t> {
+  static constexpr DType dtype = DType::bfloat16;
+};
+#endif
+static_assert(sizeof(long) == 8, "netsum runs on 64-bit Linux");
+
+template <class T>
+concept Element = requires {
+  ElementType<std::remove_const_t<T>>::dtype;
+};
+// A vector, array or span of elements that outlives the expression it is in.
+template <class R>
+concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R> &&
+    Element<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+template <class R>
+concept WritableElementRange =
+    ElementRange<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
 // `elements` elements of `dtype` at `data`, contiguous, lent to netsum until the operation ends. `data` may be unaligned
 // only to less than its element; it may be null if `elements` is 0.
 struct TensorView {
   void* data = nullptr;
   std::size_t elements = 0;
-  DType dtype = DType::float32;
+  DType dtype = DType::uint8;
+
+  constexpr TensorView() = default;
+  constexpr TensorView(void* d, std::size_t n, DType type) : data(d), elements(n), dtype(type) {}
+  template <Element T>
+  requires(!std::is_const_v<T>) constexpr TensorView(T* d, std::size_t n) : TensorView(d, n, ElementType<T>::dtype) {}
+  template <WritableElementRange R>
+  constexpr TensorView(R&& range) : TensorView(std::ranges::data(range), std::ranges::size(range)) {}
+};
+
+// The same, only read. Until the operation ends nobody may write to it either.
+struct ConstTensorView {
+  const void* data = nullptr;
+  std::size_t elements = 0;
+  DType dtype = DType::uint8;
+
+  constexpr ConstTensorView() = default;
+  constexpr ConstTensorView(const void* d, std::size_t n, DType type) : data(d), elements(n), dtype(type) {}
+  constexpr ConstTensorView(const TensorView& view) : ConstTensorView(view.data, view.elements, view.dtype) {}
+  template <Element T>
+  constexpr ConstTensorView(const T* d, std::size_t n) : ConstTensorView(d, n, ElementType<T>::dtype) {}
+  template <ElementRange R>
+  constexpr ConstTensorView(R&& range) : ConstTensorView(std::ranges::data(range), std::ranges::size(range)) {}
 };
 
 // How a rank uses its RDMA device (NetReduce).

@@ -1,6 +1,9 @@
 #include "collective/call_plan.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <new>
 #include <string>
 
 #include "kernels/kernels.h"
@@ -62,11 +65,28 @@ using stream::Operation;
   return bytes_in(part) == 0 || other == begin + offset || other + bytes_in(part) <= begin || begin + bytes_in(all) <= other;
 }
 
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 56;  // of addresses: x86-64 with five levels of pages
+
+// For values that a caller has cast from a number.
+template <class E, std::size_t n>
+[[nodiscard]] bool among(const E (&all)[n], E value) {
+  return std::find(std::begin(all), std::end(all), value) != std::end(all);
+}
+template <class E>
+[[nodiscard]] std::string numbered(E value) {
+  return std::to_string(static_cast<unsigned>(value));
+}
+
 void check(const CollectiveCall& call, const Caller& caller, const std::optional<double>& factor) {
   const std::uint64_t ranks = caller.world_size;
   for (const TensorView* tensor : {&call.in, &call.out}) {
+    if (!among(dtypes, tensor->dtype)) throw refused(call, numbered(tensor->dtype) + " is not an element type");
     if (tensor->data == nullptr && tensor->elements != 0) throw refused(call, counted(*tensor) + " at a null pointer");
+    if (tensor->elements > most_bytes / bytes_of(tensor->dtype)) {
+      throw refused(call, counted(*tensor) + " are more than a process can hold");
+    }
   }
+  if (!among(reduce_ops, call.op)) throw refused(call, numbered(call.op) + " is not a reduction");
   if (has_root(call.collective) && call.root >= ranks) {
     throw refused(call, "root rank " + std::to_string(call.root) + " is not below the world size " + std::to_string(ranks));
   }
@@ -105,9 +125,11 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
   }
 }
 
-[[nodiscard]] std::shared_ptr<std::byte> memory_for(std::size_t bytes) {
-  // As aligned as any element.
-  return {static_cast<std::byte*>(::operator new(bytes)), [](std::byte* memory) { ::operator delete(memory); }};
+// As aligned as any element.
+[[nodiscard]] std::shared_ptr<std::byte> memory_for(const CollectiveCall& call) {
+  void* const memory = ::operator new(bytes_in(call.in), std::nothrow);
+  if (memory == nullptr) throw refused(call, "no memory for a copy of " + counted(call.in));
+  return {static_cast<std::byte*>(memory), [](std::byte* begin) { ::operator delete(begin); }};
 }
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -138,13 +160,6 @@ bool can_reduce(const RankTraits& traits, ReduceOp op, DType dtype) {
   return traits.every_reduction || (is_sum(op) && usual);
 }
 
-CollectiveCall of_bytes(Collective collective, std::span<const std::byte> in, std::span<std::byte> out, std::uint32_t root) {
-  return {.collective = collective,
-          .in = {const_cast<std::byte*>(in.data()), in.size(), DType::uint8},
-          .out = {out.data(), out.size(), DType::uint8},
-          .root = root};
-}
-
 bool has_own_collectives(const Caller& caller) {
   return caller.traits.every_collective && caller.divides;
 }
@@ -160,18 +175,18 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
   operation.collective = call.collective;
   operation.root = call.root;
   if (call.collective == Collective::barrier) return plan;
-  operation.dtype = call.in.dtype;
-  operation.elements = call.collective == Collective::all_gather ? call.out.elements : call.in.elements;
   operation.data = call.in.data;
   if (call.out.data != call.in.data) operation.out = call.out.data;
   if (!combines(call.collective)) {
-    operation.dtype = DType::float32;  // what a broadcast's signature has always had
+    operation.elements = bytes_in(call.out);
     if (call.collective == Collective::all_gather) {
       operation.parts = caller.world_size;
       operation.out = call.out.data;
     }
     return plan;
   }
+  operation.dtype = call.in.dtype;
+  operation.elements = call.in.elements;
   operation.op = call.op;
   operation.wire = caller.traits.wire;
 
@@ -184,7 +199,7 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
   if (needs_room || (!own && operation.out != nullptr)) {
     std::byte* values = room;
     if (values == nullptr) {
-      plan.staged = memory_for(bytes);
+      plan.staged = memory_for(call);
       values = plan.staged.get();
     }
     copy_bytes(values, begin_of(call.in), bytes);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "collective/rank_protocol.h"
@@ -18,12 +17,9 @@ namespace netsum::collective {
 struct CollectiveCall {
   stream::Collective collective = stream::Collective::barrier;
   ReduceOp op = ReduceOp::sum;
-  TensorView in{}, out{};  // of bytes (uint8): broadcast, all_gather
+  TensorView in{}, out{};
   std::uint32_t root = 0;
 };
-
-[[nodiscard]] CollectiveCall of_bytes(stream::Collective collective, std::span<const std::byte> in, std::span<std::byte> out,
-                                      std::uint32_t root = 0);
 
 struct CallPlan {
   std::vector<stream::Operation> operations;  // in order; their numbers and tags are the caller's

@@ -219,9 +219,6 @@ struct Communicator::Impl {
                 "this communicator was inherited through fork(): use it in the process that connected it");
   }
 
-  [[nodiscard]] collective::CallPlan plan(const collective::CollectiveCall& call, const CallOptions& options_of_call) const {
-    return collective::plan_of(call, caller(), options_of_call.factor);
-  }
   [[nodiscard]] collective::Caller caller() const {
     return {options.rank, options.world_size, traits, options.recovery.count() == 0};
   }
@@ -248,6 +245,9 @@ struct Communicator::Impl {
     return pending;
   }
 
+  Work submit(const collective::CollectiveCall& what, const CallOptions& call) {
+    return submit(collective::plan_of(what, caller(), call.factor), call);
+  }
   Work submit(collective::CallPlan plan, const CallOptions& call) {
     const auto state = std::make_shared<Work::State>(owner);
     // Waits for what has begun if the rest cannot: the lanes have the plan's memory, and the caller's.
@@ -257,7 +257,8 @@ struct Communicator::Impl {
     return work;
   }
 
-  void run(collective::CallPlan plan, const CallOptions& call) {
+  void run(const collective::CollectiveCall& what, const CallOptions& call) {
+    collective::CallPlan plan = collective::plan_of(what, caller(), call.factor);
     if (plan.operations.size() > 1) return submit(std::move(plan), call).wait();
     run(plan.operations.front(), call);
     plan.finish();
@@ -337,16 +338,18 @@ Work::~Work() {
   }
 }
 
-bool Work::done() const {
-  if (!state_) return true;
+Work::State& Work::state() const {
+  if (!state_) throw Error(ErrorCode::closed, "this operation was moved from: use the Work that it was moved to");
   state_->check_process();
-  return state_->done();
+  return *state_;
+}
+
+bool Work::done() const {
+  return state().done();
 }
 
 void Work::wait() {
-  if (!state_) return;
-  state_->check_process();
-  if (const auto error = state_->wait()) throw *error;
+  if (const auto error = state().wait()) throw *error;
 }
 
 Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -426,62 +429,74 @@ std::uint64_t Communicator::next_operation() const {
   return Call(impl())->next_operation;
 }
 
-// Each call exists in two forms, which differ only in who waits.
-void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& call) {
-  all_reduce(inout, inout, op, call);
+namespace {
+
+// Only read where it is not also the output.
+TensorView borrowed(const ConstTensorView& view) {
+  return {const_cast<void*>(view.data), view.elements, view.dtype};
 }
-void Communicator::all_reduce(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
-  const Call here(impl());
-  here->run(here->plan({.collective = Collective::all_reduce, .op = op, .in = in, .out = out}, call), call);
+
+collective::CollectiveCall to_all_reduce(const TensorView& in, const TensorView& out, ReduceOp op) {
+  return {.collective = Collective::all_reduce, .op = op, .in = in, .out = out};
+}
+collective::CollectiveCall to_reduce(const TensorView& inout, ReduceOp op, std::uint32_t root) {
+  return {.collective = Collective::reduce, .op = op, .in = inout, .out = inout, .root = root};
+}
+collective::CollectiveCall to_reduce_scatter(const ConstTensorView& in, const TensorView& out, ReduceOp op) {
+  return {.collective = Collective::reduce_scatter, .op = op, .in = borrowed(in), .out = out};
+}
+collective::CollectiveCall to_broadcast(const TensorView& inout, std::uint32_t root) {
+  return {.collective = Collective::broadcast, .in = inout, .out = inout, .root = root};
+}
+collective::CollectiveCall to_all_gather(const ConstTensorView& in, const TensorView& out) {
+  return {.collective = Collective::all_gather, .in = borrowed(in), .out = out};
+}
+
+}  // namespace
+
+// Each call exists in two forms, which differ only in the thread that waits.
+void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& call) {
+  Call(impl())->run(to_all_reduce(inout, inout, op), call);
+}
+void Communicator::all_reduce(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
+  Call(impl())->run(to_all_reduce(borrowed(in), out, op), call);
 }
 void Communicator::reduce(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call) {
-  const Call here(impl());
-  here->run(here->plan({.collective = Collective::reduce, .op = op, .in = inout, .out = inout, .root = root}, call), call);
+  Call(impl())->run(to_reduce(inout, op, root), call);
 }
-void Communicator::reduce_scatter(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
-  const Call here(impl());
-  here->run(here->plan({.collective = Collective::reduce_scatter, .op = op, .in = in, .out = out}, call), call);
+void Communicator::reduce_scatter(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
+  Call(impl())->run(to_reduce_scatter(in, out, op), call);
 }
-void Communicator::broadcast(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
-  const Call here(impl());
-  here->run(here->plan(collective::of_bytes(Collective::broadcast, inout, inout, root), call), call);
+void Communicator::broadcast(TensorView inout, std::uint32_t root, const CallOptions& call) {
+  Call(impl())->run(to_broadcast(inout, root), call);
 }
-void Communicator::all_gather(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call) {
-  const Call here(impl());
-  here->run(here->plan(collective::of_bytes(Collective::all_gather, in, out), call), call);
+void Communicator::all_gather(ConstTensorView in, TensorView out, const CallOptions& call) {
+  Call(impl())->run(to_all_gather(in, out), call);
 }
 void Communicator::barrier(const CallOptions& call) {
-  const Call here(impl());
-  here->run(here->plan({.collective = Collective::barrier}, call), call);
+  Call(impl())->run(collective::CollectiveCall{}, call);
 }
 
 Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call) {
-  return all_reduce_async(inout, inout, op, call);
+  return Call(impl())->submit(to_all_reduce(inout, inout, op), call);
 }
-Work Communicator::all_reduce_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
-  const Call here(impl());
-  return here->submit(here->plan({.collective = Collective::all_reduce, .op = op, .in = in, .out = out}, call), call);
+Work Communicator::all_reduce_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
+  return Call(impl())->submit(to_all_reduce(borrowed(in), out, op), call);
 }
 Work Communicator::reduce_async(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call) {
-  const Call here(impl());
-  return here->submit(
-      here->plan({.collective = Collective::reduce, .op = op, .in = inout, .out = inout, .root = root}, call), call);
+  return Call(impl())->submit(to_reduce(inout, op, root), call);
 }
-Work Communicator::reduce_scatter_async(TensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
-  const Call here(impl());
-  return here->submit(here->plan({.collective = Collective::reduce_scatter, .op = op, .in = in, .out = out}, call), call);
+Work Communicator::reduce_scatter_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
+  return Call(impl())->submit(to_reduce_scatter(in, out, op), call);
 }
-Work Communicator::broadcast_async(std::span<std::byte> inout, std::uint32_t root, const CallOptions& call) {
-  const Call here(impl());
-  return here->submit(here->plan(collective::of_bytes(Collective::broadcast, inout, inout, root), call), call);
+Work Communicator::broadcast_async(TensorView inout, std::uint32_t root, const CallOptions& call) {
+  return Call(impl())->submit(to_broadcast(inout, root), call);
 }
-Work Communicator::all_gather_async(std::span<const std::byte> in, std::span<std::byte> out, const CallOptions& call) {
-  const Call here(impl());
-  return here->submit(here->plan(collective::of_bytes(Collective::all_gather, in, out), call), call);
+Work Communicator::all_gather_async(ConstTensorView in, TensorView out, const CallOptions& call) {
+  return Call(impl())->submit(to_all_gather(in, out), call);
 }
 Work Communicator::barrier_async(const CallOptions& call) {
-  const Call here(impl());
-  return here->submit(here->plan({.collective = Collective::barrier}, call), call);
+  return Call(impl())->submit(collective::CollectiveCall{}, call);
 }
 
 TensorMemory Communicator::allocate(std::size_t bytes, const CallOptions& call) {

@@ -210,6 +210,16 @@ TEST(Abort, EndsAWaitFromAnotherThread) {
   expect_error(outcomes[0], ErrorCode::closed, {"enough"});
 }
 
+TEST(Work, OneThatWasMovedFromSaysSo) {
+  const Aggregator aggregator(small_aggregator());
+  auto comm = Communicator::connect(rank_options({aggregator.address()}, 0, 1));
+  Work work = comm.barrier_async();
+  Work other = std::move(work);
+  expect_error(attempt([&] { work.wait(); }), ErrorCode::closed, {"moved from"});
+  expect_error(attempt([&] { static_cast<void>(work.done()); }), ErrorCode::closed, {"moved from"});
+  other.wait();
+}
+
 TEST(Work, OutlivesItsCommunicator) {
   const Aggregator aggregator(small_aggregator());
   auto values = ones(100'000);

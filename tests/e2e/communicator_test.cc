@@ -170,6 +170,43 @@ void check_every_collective(Communicator& comm) {
   }
 }
 
+template <class T>
+void check_elements(Communicator& comm) {
+  const T own = static_cast<T>(comm.rank() + 1);
+  std::vector<T> values(100, own);
+  comm.all_reduce(values, ReduceOp::sum);
+  EXPECT_EQ(std::vector<T>(100, T{3}), values);
+  const std::array<T, 2> in{own, T{2}};
+  std::array<T, 2> out{};
+  comm.all_reduce_async(std::span(in), out, ReduceOp::max).wait();
+  EXPECT_EQ((std::array<T, 2>{T{2}, T{2}}), out);
+  comm.reduce_scatter(in, std::span(out).subspan(1), ReduceOp::sum);
+  EXPECT_EQ(comm.rank() == 0 ? T{3} : T{4}, out[1]);
+  comm.all_gather(std::span(in).first(1), out);
+  EXPECT_EQ((std::array<T, 2>{T{1}, T{2}}), out);
+  comm.broadcast(values, 1);
+  EXPECT_EQ(std::vector<T>(100, T{3}), values);
+}
+
+TEST(Communicator, TakesTheTypeOfElementsFromTheTensor) {
+  static_assert(!std::is_constructible_v<TensorView, void*, std::size_t>, "no type is assumed");
+  static_assert(!std::is_convertible_v<const std::vector<float>&, TensorView>, "a result is written");
+  static_assert(!std::is_convertible_v<std::vector<float>, TensorView>, "it would be gone before the operation ends");
+  static_assert(!std::is_convertible_v<std::vector<long double>&, TensorView>);
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    check_elements<float>(comm);
+    check_elements<double>(comm);
+    check_elements<std::uint8_t>(comm);
+    check_elements<std::int8_t>(comm);
+    check_elements<std::int16_t>(comm);
+    check_elements<std::int32_t>(comm);
+    check_elements<std::int64_t>(comm);
+    check_elements<long long>(comm);
+  }));
+}
+
 TEST(Communicator, HasEveryCollective) {
   const Aggregator aggregator(small_aggregator());
   for (const bool recovers : {false, true}) {

@@ -78,8 +78,7 @@ TEST_F(Plan, ARootReducesInPlaceAndTheOthersApart) {
 
 TEST_F(Plan, AnAllGatherIsABroadcastFromEachRank) {
   const auto bytes = std::as_writable_bytes(std::span(in));
-  const CallPlan plan =
-      plan_of(of_bytes(Collective::all_gather, std::as_bytes(std::span(out)), bytes), {1, 3, sums_only}, {});
+  const CallPlan plan = plan_of({Collective::all_gather, ReduceOp::sum, view(out), view(in)}, {1, 3, sums_only}, {});
   ASSERT_EQ(3U, plan.operations.size());
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(Collective::broadcast, plan.operations[rank].collective);
@@ -115,8 +114,7 @@ TEST_F(Plan, WhatCannotBeIsRefusedWithTheReason) {
   expect(refusal({Collective::all_reduce, ReduceOp::bit_and, view(in), view(in)}), "band is not defined on float32");
   expect(refusal({Collective::all_reduce, ReduceOp::sum, view(in), view(out)}), "both must have the same length and type");
   expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), view(in)}), "as long as all ranks' outputs");
-  expect(refusal(of_bytes(Collective::all_gather, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(in)))),
-         "as long as all ranks' inputs");
+  expect(refusal({Collective::all_gather, ReduceOp::sum, view(in), view(in)}), "as long as all ranks' inputs");
   expect(refusal({Collective::reduce, ReduceOp::sum, view(in), view(in), 3}), "root rank 3 is not below the world size 3");
   expect(refusal({Collective::all_reduce, ReduceOp::sum, {nullptr, 6, DType::float32}, view(in)}), "null pointer");
   // The second part is rank 1's own; the first is another's.
@@ -125,7 +123,22 @@ TEST_F(Plan, WhatCannotBeIsRefusedWithTheReason) {
   expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(0)}), "overlaps");
   expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, everything, 2.0),
          "a factor requires a sum of floats");
-  expect(refusal(of_bytes(Collective::broadcast, {}, {}), everything, 2.0), "a factor requires a sum of floats");
+  expect(refusal({Collective::broadcast}, everything, 2.0), "a factor requires a sum of floats");
+}
+
+TEST_F(Plan, ValuesThatNoEnumeratorHasAreRefused) {
+  const auto expect = [](const std::string& text, const char* part) {
+    EXPECT_NE(std::string::npos, text.find(part)) << text << ", without " << part;
+  };
+  TensorView strange = view(in);
+  strange.dtype = static_cast<DType>(10);
+  expect(refusal({Collective::all_reduce, ReduceOp::sum, strange, strange}), "10 is not an element type");
+  expect(refusal({Collective::broadcast, ReduceOp::sum, strange, strange}), "10 is not an element type");
+  expect(refusal({Collective::all_reduce, static_cast<ReduceOp>(8), view(in), view(in)}), "8 is not a reduction");
+  for (const std::size_t elements : {std::size_t{1} << 57, std::size_t{1} << 62, SIZE_MAX}) {
+    const TensorView absurd{in.data(), elements, DType::float32};
+    expect(refusal({Collective::all_reduce, ReduceOp::sum, absurd, absurd}), "more than a process can hold");
+  }
 }
 
 TEST_F(Plan, AFactorRoundsToNearestWhateverTheCallersThreadDoes) {
