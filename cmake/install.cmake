@@ -13,7 +13,7 @@ target_include_directories(netsum_api INTERFACE $<INSTALL_INTERFACE:${CMAKE_INST
 target_link_libraries(netsum_api INTERFACE netsum_collective netsum_daemon)
 
 get_property(libraries GLOBAL PROPERTY NETSUM_LIBRARIES)
-if(NETSUM_SHARED)
+if(NOT NETSUM_SANITIZE) # it is installed with NETSUM_SHARED; tests look at it everywhere
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/netsum_so.cc CONTENT "")
   add_library(netsum_so SHARED ${CMAKE_CURRENT_BINARY_DIR}/netsum_so.cc)
   target_link_libraries(netsum_so PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,netsum_collective,netsum_daemon>)
@@ -23,6 +23,8 @@ if(NETSUM_SHARED)
   target_include_directories(netsum_so INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(netsum_so PROPERTIES OUTPUT_NAME netsum EXPORT_NAME netsum SOVERSION ${NETSUM_SOVERSION} VERSION ${NETSUM_SOVERSION}.${PROJECT_VERSION}
                                                  LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/exports.map LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+endif()
+if(NETSUM_SHARED)
   install(TARGETS netsum_so EXPORT netsum LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 else()
   install(TARGETS netsum_api ${libraries} EXPORT netsum ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/netsum)

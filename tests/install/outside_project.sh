@@ -24,5 +24,17 @@ export PKG_CONFIG_PATH
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name netsum.pc)")
 read -ra flags <<<"$(pkg-config --cflags netsum)"
 read -ra libraries <<<"$(pkg-config --libs netsum)"
-c++ "${flags[@]}" "$work/examples/hello_all_reduce.cpp" -o "$work/hello" "${libraries[@]}"
-"$work/hello"
+# Neither the headers nor the example warn, whatever a user turns on.
+for compiler in g++ clang++; do
+  "$compiler" -std=c++20 -Wall -Wextra -Wconversion -Werror "${flags[@]}" "$work/examples/hello_all_reduce.cpp" -o "$work/hello" "${libraries[@]}"
+  "$work/hello"
+done
+cat >"$work/connect.cpp" <<'END'
+#include "netsum/communicator.h"
+netsum::Communicator connect(unsigned rank) {
+  return netsum::Communicator::connect({.aggregators = {"10.0.0.1:7170"}, .job = "hello", .rank = rank, .world_size = 4});
+}
+END
+for standard in c++20 c++2b; do
+  g++ "-std=$standard" -Wall -Wextra -Werror -fsyntax-only "${flags[@]}" "$work/connect.cpp"
+done

@@ -1,0 +1,69 @@
+"""Every function that a public header declares can be linked: declared_symbols.py INCLUDE_DIR SHARED_LIBRARY ARCHIVE...
+
+Clang's syntax tree says what the headers declare and do not define; nm says what the shared library exports, and what the
+archives define.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+FUNCTIONS = {"FunctionDecl", "CXXMethodDecl", "CXXConstructorDecl", "CXXDestructorDecl"}
+
+
+def documents(text):
+    decoder, at = json.JSONDecoder(), 0
+    while (at := next((i for i in range(at, len(text)) if not text[i].isspace()), len(text))) < len(text):
+        document, at = decoder.raw_decode(text, at)
+        yield document
+
+
+def left_to_link(node, public=True):
+    """Mangled names of the public functions without a body."""
+    kind = node.get("kind", "")
+    inner = node.get("inner", [])
+    if kind in FUNCTIONS:
+        has_body = any(child.get("kind") == "CompoundStmt" for child in inner)
+        given = node.get("isImplicit") or node.get("explicitlyDeleted") or node.get("explicitlyDefaulted")
+        if public and not has_body and not given and "mangledName" in node:
+            yield node["mangledName"]
+        return
+    if "Template" in kind or kind.endswith("Stmt") or kind.endswith("Expr"):
+        return
+    if kind == "CXXRecordDecl":
+        public = public and node.get("tagUsed") != "class"
+    for child in inner:
+        if child.get("kind") == "AccessSpecDecl":
+            public = child["access"] == "public"
+        else:
+            yield from left_to_link(child, public)
+
+
+def declared(include):
+    headers = "".join(f'#include "netsum/{header.name}"\n' for header in sorted((include / "netsum").glob("*.h")))
+    command = ["clang++", "-std=c++20", f"-I{include}", "-fsyntax-only", "-Xclang", "-ast-dump=json", "-Xclang", "-ast-dump-filter=netsum", "-xc++", "-"]
+    tree = subprocess.run(command, input=headers, capture_output=True, text=True, check=True).stdout
+    return {name for document in documents(tree) for name in left_to_link(document)}
+
+
+def defined(files, *flags):
+    listed = subprocess.run(["nm", "--defined-only", "--format=posix", *flags, *files], capture_output=True, text=True, check=True).stdout
+    names = (line.split(" ", 1)[0] for line in listed.splitlines())
+    return {name.split("@")[0] for name in names}
+
+
+def main():
+    include, shared, archives = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    wanted = declared(include)
+    if len(wanted) < 20:  # the headers declare more: the tree was not understood
+        sys.exit(f"declared_symbols: only {len(wanted)} functions found in {include}/netsum")
+    missing = {(name, shared) for name in wanted - defined([shared], "-D")} | {(name, "the archives") for name in wanted - defined(archives)}
+    for name, place in sorted(missing):
+        plain = subprocess.run(["c++filt", name], capture_output=True, text=True, check=True).stdout.strip()
+        print(f"declared_symbols: {plain} is declared in include/netsum, and is not in {place}")
+    print(f"declared_symbols: {len(wanted)} functions, {len(missing)} missing")
+    sys.exit(1 if missing else 0)
+
+
+if __name__ == "__main__":
+    main()
