@@ -124,7 +124,9 @@ bool Verdict::explained(std::uint32_t job) const {
          std::find(ranks.begin(), ranks.end(), true) != ranks.end();
 }
 
-std::vector<std::uint32_t> ranks_named(const std::string& text) {
+std::vector<std::uint32_t> ranks_named(const std::string& whole) {
+  // What a rank that left said is its own error's: it has been judged there.
+  const std::string text = whole.substr(0, whole.find("which left the job:"));
   std::vector<std::uint32_t> ranks;
   const auto at = [&](std::size_t place, const std::string& word) { return text.compare(place, word.size(), word) == 0; };
   const auto digit = [&](std::size_t place) { return place < text.size() && text[place] >= '0' && text[place] <= '9'; };

@@ -236,7 +236,8 @@ class NETSUM_API Communicator {
   // A second communicator of the same ranks, with its own slots; all ranks call it, in the same order.
   [[nodiscard]] Communicator dup();
 
-  // Fails every pending and later operation on this rank with `closed` and this reason.
+  // Fails every pending and later operation on this rank with `closed` and this reason. Ranks that then wait for this one
+  // fail with `worker_lost`, and hear the reason.
   void abort(const std::string& reason);
 
   // Whether the ranks' protocol has this reduction of tensors of this type (docs/collectives.md).

@@ -270,12 +270,12 @@ void Rank::cancel_joins() {
 
 // Then the other ranks know that this one will not contribute, and has not just died.
 void Rank::say_goodbye(const Error* why) {
-  // What its own caller has closed has not failed. If others wait for this rank, the aggregator says so.
+  // What its own caller has closed has not failed. If others wait for this rank, the aggregator says so, with the reason.
   const bool in_order = why == nullptr || why->code() == ErrorCode::closed;
   const FailureCause cause = in_order             ? FailureCause::none
                              : ended_by_operator_ ? FailureCause::ended_by_operator
                                                   : cause_of(why->code());
-  const Farewell farewell{cause, in_order ? "" : why->what()};
+  const Farewell farewell{cause, why == nullptr ? "" : why->what()};
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (!sites_[i].admission) continue;
     actions_.emplace_back(Leave{i, {sites_[i].admission->job_epoch, sites_[i].admission->rank_epoch}, farewell});

@@ -39,7 +39,8 @@ struct Job {
   Time since{};
   std::string failure;
   std::optional<std::uint32_t> lost;
-  Farewell farewell;  // of the first rank that left for a reason
+  Farewell farewell;       // of the first rank that failed
+  std::string last_words;  // of the first rank that gave a reason, with its number
   bool mismatch = false, ended_by_operator = false;
   Placement placement;
   OwnPart own;                               // as in its ranks' admissions
@@ -617,6 +618,7 @@ void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t 
   if (!job->left.contains(rank)) impl_->note(JobEvent::Kind::left, *job, now, rank, why.reason);
   job->left.insert(rank);
   if (job->farewell.cause == FailureCause::none) job->farewell = why;
+  if (job->last_words.empty() && !why.reason.empty()) job->last_words = "rank " + std::to_string(rank) + ": " + why.reason;
   if (job->left.size() == job->world_size) {
     const Farewell first = job->farewell;
     impl_->end(impl_->keys.at(job_epoch), first.reason, first.cause, std::nullopt, now);
@@ -640,6 +642,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   found->second.liveness.hear(now);
   reply.state = HeartbeatReply::State::running;
   reply.left = job->left;
+  reply.reason = one_line(job->last_words);
   return reply;
 }
 

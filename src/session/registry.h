@@ -54,9 +54,9 @@ struct RegistryConfig {
 
 struct HeartbeatReply {
   enum class State : std::uint8_t { running, failed, unknown } state = State::unknown;
-  std::string reason;                 // failed: names the rank
+  std::string reason;                 // failed: names the rank; running: of the first rank that left, if it gave one
   std::optional<std::uint32_t> lost;  // the dead rank
-  RankSet left;                       // ranks that have left in good order
+  RankSet left;                       // ranks that have left
   bool mismatch = false;              // failed: ranks issued different calls; the reason names them
   RankSet missing{};                  // ranks that the oldest sum waits for, if the data plane cannot tell ranks itself
   bool ended_by_operator = false;     // failed: and must not go on

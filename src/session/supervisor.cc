@@ -41,6 +41,7 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
   if (site.dropped) return Error(ErrorCode::aggregator_restarted, at + " no longer serves " + job());
   if (!reply.left.minus(left_).empty()) left_since_ = now;
   left_ = reply.left.united(left_);
+  if (why_left_.empty()) why_left_ = reply.reason;
   site.missing = reply.missing;
   if (site.warning != reply.warning) {
     site.warning = reply.warning;
@@ -89,8 +90,9 @@ std::optional<Error> Supervisor::check_left(const std::optional<Stall>& lane_sta
   if (left_.empty() || !stall || stall->told < left_since_ + beat_interval) return std::nullopt;
   const RankSet gone = stall->missing.minus(stall->missing.minus(left_));
   if (gone.empty()) return std::nullopt;
-  return Error(ErrorCode::worker_lost, job() + ": operation " + std::to_string(stall->operation) + " waits for " +
-                                           name_ranks(gone) + ", which left the job: its own error says why");
+  return Error(ErrorCode::worker_lost,
+               job() + ": operation " + std::to_string(stall->operation) + " waits for " + name_ranks(gone) +
+                   ", which left the job: " + (why_left_.empty() ? "its own error says why" : why_left_));
 }
 
 Error Supervisor::mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,

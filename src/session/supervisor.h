@@ -91,7 +91,8 @@ class Supervisor {
   Config config_;
   std::vector<Site> sites_;
   RankSet left_;
-  Time left_since_{};  // when the latest one left
+  std::string why_left_;  // the first one's words; empty: none
+  Time left_since_{};     // when the latest one left
 };
 
 }  // namespace netsum::session

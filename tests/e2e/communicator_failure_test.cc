@@ -187,7 +187,7 @@ TEST(Leaving, FailedRankIsNotWaitedFor) {
     if (outcome) throw *outcome;
   });
   expect_error(outcomes[0], ErrorCode::closed, {"the user gave up"});
-  expect_error(outcomes[1], ErrorCode::worker_lost, {"rank 0", "left"});
+  expect_error(outcomes[1], ErrorCode::worker_lost, {"rank 0", "left", "the user gave up"});
 }
 
 TEST(Abort, EndsAWaitFromAnotherThread) {

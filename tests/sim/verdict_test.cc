@@ -23,6 +23,8 @@ TEST(RanksNamed, AreTheCausesAndNotWhoReports) {
           "job 'job0', rank 2: operation 4 (broadcast of 8 bytes from rank 6, tag 0) did not end: waits for ranks 0, 5, 7"));
   EXPECT_EQ((Ranks{0, 4, 5, 6, 9}), ranks_named("job 'job0': operation 1 waits for ranks 0, 4-6, 9"));
   EXPECT_EQ((Ranks{4}), ranks_named("job 'job0': operation 1 waits for rank 4, which left the job"));
+  EXPECT_EQ((Ranks{4}),
+            ranks_named("job 'job0': operation 1 waits for rank 4, which left the job: rank 3: waits for rank 2"));
   EXPECT_EQ(Ranks{}, ranks_named("aggregator switch0 has not answered for 3.0 s (job 'job0', rank 2): no answer"));
 }
 

@@ -504,7 +504,9 @@ TEST_F(RegistryTest, AJobWhoseRankLeavesForAReasonHasFailedForTheFirstOne) {
   const auto members = admit({request(0, 3), request(1, 3), request(2, 3)});
   const std::uint64_t epoch = members[0].job_epoch;
   registry.leave(epoch, 2, members[2].rank_epoch, {}, now);
-  registry.leave(epoch, 1, members[1].rank_epoch, {FailureCause::deadline, "rank 1 waited too long"}, now);
+  EXPECT_EQ("", registry.heartbeat(epoch, 0, members[0].rank_epoch, now).reason);
+  registry.leave(epoch, 1, members[1].rank_epoch, {FailureCause::deadline, "waited too long"}, now);
+  EXPECT_EQ("rank 1: waited too long", registry.heartbeat(epoch, 0, members[0].rank_epoch, now).reason);
   EXPECT_TRUE(registry.take_stops().empty()) << "the others may not need it any more";
   registry.leave(epoch, 0, members[0].rank_epoch, {FailureCause::left, "rank 1 left"}, now);
   EXPECT_EQ(registry.take_stops().size(), 1U);
@@ -512,7 +514,7 @@ TEST_F(RegistryTest, AJobWhoseRankLeavesForAReasonHasFailedForTheFirstOne) {
   EXPECT_EQ(std::count_if(events.begin(), events.end(), [](const JobEvent& event) { return is_end(event.kind); }), 1);
   EXPECT_EQ(events.back().kind, JobEvent::Kind::failed);
   EXPECT_EQ(events.back().cause, FailureCause::deadline);
-  EXPECT_EQ(events.back().what, "rank 1 waited too long");
+  EXPECT_EQ(events.back().what, "waited too long");
 }
 
 TEST_F(RegistryTest, ARankWhoseConnectionClosesIsDeadUnlessItConnectsAgain) {
