@@ -5,7 +5,7 @@ namespace netsum {
 const char* to_string(ErrorCode code) {
   switch (code) {
     case ErrorCode::bad_argument:
-      return "bad argument";
+      return "bad_argument";
     case ErrorCode::unreachable:
       return "unreachable";
     case ErrorCode::refused:
@@ -15,15 +15,15 @@ const char* to_string(ErrorCode code) {
     case ErrorCode::deadline:
       return "deadline";
     case ErrorCode::worker_lost:
-      return "worker lost";
+      return "worker_lost";
     case ErrorCode::aggregator_lost:
-      return "aggregator lost";
+      return "aggregator_lost";
     case ErrorCode::aggregator_restarted:
-      return "aggregator restarted";
+      return "aggregator_restarted";
     case ErrorCode::closed:
       return "closed";
     case ErrorCode::internal:
-      return "internal error";
+      return "internal";
   }
   return "?";
 }

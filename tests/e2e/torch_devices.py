@@ -210,7 +210,7 @@ def case_capture(rank, size):
             call()
             raise AssertionError("a call became part of a graph")
         except netsum.torch.Error as error:
-            assert error.code == "bad argument" and "cannot be part of a graph" in str(error), error
+            assert error.code == "bad_argument" and "cannot be part of a graph" in str(error), error
     module.is_current_stream_capturing = before or (lambda: False)
     dist.all_reduce(tensor)
     assert torch.equal(tensor.cpu(), torch.full((1000,), float(size)))
