@@ -17,6 +17,7 @@
 #include "command.h"
 #include "daemon.h"
 #include "netsum/error.h"
+#include "netsum/version.h"
 
 namespace {
 

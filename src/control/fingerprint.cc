@@ -8,6 +8,7 @@
 #include "control/messages.h"
 #include "encoding/codec.h"
 #include "jobs/layouts.h"
+#include "netsum/version.h"
 #include "wire/samples.h"
 
 namespace netsum::control {

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "netsum/version.h"
 #include "transport/bypass/frame_ports.h"
 
 namespace netsum::dpdk {

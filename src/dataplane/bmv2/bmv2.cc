@@ -1,5 +1,6 @@
 #include "dataplane/bmv2/bmv2.h"
 
+#include "netsum/version.h"
 #include "transport/system/plugin.h"
 
 namespace netsum::dataplane::bmv2 {

@@ -11,6 +11,7 @@
 
 #include "dataplane/bmv2/bmv2.h"
 #include "netsum/error.h"
+#include "netsum/version.h"
 #include "protocol/switchml/chip_rule.h"
 #include "protocol/switchml/chip_stalled.h"
 #include "transport/addresses/addresses.h"

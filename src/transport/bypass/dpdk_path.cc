@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "netsum/error.h"
+#include "netsum/version.h"
 #include "transport/system/plugin.h"
 
 namespace netsum::transport {

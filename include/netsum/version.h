@@ -1,0 +1,17 @@
+/* The version of these headers; CMakeLists.txt reads it here. */
+#ifndef NETSUM_VERSION_H
+#define NETSUM_VERSION_H
+
+#define NETSUM_VERSION_MAJOR 0
+#define NETSUM_VERSION_MINOR 1
+#define NETSUM_VERSION_PATCH 0
+
+/* For comparisons: 0.2.0 or later is NETSUM_VERSION_NUMBER >= 200. */
+#define NETSUM_VERSION_NUMBER (NETSUM_VERSION_MAJOR * 10000 + NETSUM_VERSION_MINOR * 100 + NETSUM_VERSION_PATCH)
+
+#define NETSUM_TEXT_OF(value) #value
+#define NETSUM_VERSION_TEXT(major, minor, patch) NETSUM_TEXT_OF(major) "." NETSUM_TEXT_OF(minor) "." NETSUM_TEXT_OF(patch)
+/* "0.1.0" */
+#define NETSUM_VERSION NETSUM_VERSION_TEXT(NETSUM_VERSION_MAJOR, NETSUM_VERSION_MINOR, NETSUM_VERSION_PATCH)
+
+#endif
