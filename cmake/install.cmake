@@ -10,14 +10,14 @@ set_target_properties(netsum_api PROPERTIES EXPORT_NAME netsum)
 target_compile_features(netsum_api INTERFACE cxx_std_20)
 target_include_directories(netsum_api INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
                                                 $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-target_link_libraries(netsum_api INTERFACE netsum_collective netsum_daemon)
+target_link_libraries(netsum_api INTERFACE netsum_c netsum_collective netsum_daemon)
 
 get_property(libraries GLOBAL PROPERTY NETSUM_LIBRARIES)
 if(NOT NETSUM_SANITIZE) # it is installed with NETSUM_SHARED; tests look at it everywhere
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/netsum_so.cc CONTENT "")
   add_library(netsum_so SHARED ${CMAKE_CURRENT_BINARY_DIR}/netsum_so.cc)
   target_link_libraries(netsum_so PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,netsum_collective,netsum_daemon>)
-  target_sources(netsum_so PRIVATE $<TARGET_OBJECTS:netsum_binding_settings> $<TARGET_OBJECTS:netsum_base>) # base: all that public headers declare
+  target_sources(netsum_so PRIVATE $<TARGET_OBJECTS:netsum_c> $<TARGET_OBJECTS:netsum_binding_settings> $<TARGET_OBJECTS:netsum_base>) # base: all that public headers declare
   target_link_options(netsum_so PRIVATE -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map -Wl,--no-undefined -Wl,--as-needed)
   target_compile_features(netsum_so INTERFACE cxx_std_20)
   target_include_directories(netsum_so INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

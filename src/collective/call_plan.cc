@@ -155,7 +155,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 }  // namespace
 
 bool can_reduce(const RankTraits& traits, ReduceOp op, DType dtype) {
-  if (!applies_to(op, dtype)) return false;
+  if (!among(reduce_ops, op) || !among(dtypes, dtype) || !applies_to(op, dtype)) return false;
   const bool usual = dtype == DType::float32 || dtype == DType::int32 || dtype == DType::float16 || dtype == DType::bfloat16;
   return traits.every_reduction || (is_sum(op) && usual);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs netsum into an empty prefix and builds and runs examples/ against it, through CMake's package and through
-# pkg-config: outside_project.sh BUILD_DIR SOURCE_DIR
+# Installs netsum into an empty prefix and builds and runs examples/ against it, through CMake's package, through pkg-config,
+# and with the shared library: outside_project.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 build=$1 source=$2
 work=$(mktemp -d)
@@ -38,3 +38,21 @@ END
 for standard in c++20 c++2b; do
   g++ "-std=$standard" -Wall -Wextra -Werror -fsyntax-only "${flags[@]}" "$work/connect.cpp"
 done
+
+# From C, which links the shared library alone, and from Python by ctypes: two ranks each.
+export LD_LIBRARY_PATH="$build/lib"
+for compiler in gcc clang; do
+  "$compiler" -std=c99 -Wall -Wextra -pedantic -Werror "-I$work/prefix/include" "$work/examples/hello_all_reduce.c" -o "$work/hello_c" "-L$build/lib" -lnetsum
+done
+coproc SWITCH { "$work/prefix/bin/netsum" switch --listen 127.0.0.1:0 2>/dev/null; }
+read -r _ address <&"${SWITCH[0]}" # "listening ADDRESS"
+for program in "$work/hello_c" "/usr/bin/python3 $work/examples/hello_ctypes.py"; do
+  read -ra command <<<"$program"
+  "${command[@]}" "$address" 0 2 >"$work/first" &
+  "${command[@]}" "$address" 1 2 | grep -x 'rank 1 of 2: every element is 3'
+  wait $!
+  grep -x 'rank 0 of 2: every element is 3' "$work/first"
+done
+# A refusal has a text and a status.
+"$work/hello_c" "$address" 2 2 2>&1 | grep 'rank 2 is not below the world size 2 (bad_argument)'
+kill "$SWITCH_PID"

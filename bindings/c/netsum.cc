@@ -1,0 +1,383 @@
+// The C API: each function calls the C++ method of the same name, and turns what is thrown into a status and a text.
+#include "netsum/netsum.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <map>
+#include <new>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "bindings/settings/settings.h"
+#include "netsum/communicator.h"
+
+struct netsum_options {
+  std::map<std::string, std::string> given;
+  bool from_environment = false;
+  std::function<void(const std::string&)> log;
+};
+
+struct netsum_communicator {
+  netsum::Communicator communicator;
+};
+
+struct netsum_work {
+  netsum::Work work;
+};
+
+namespace {
+
+using netsum::CallOptions;
+using netsum::ConstTensorView;
+using netsum::DType;
+using netsum::Error;
+using netsum::ErrorCode;
+using netsum::ReduceOp;
+using netsum::TensorView;
+
+// The enumerators of C have the values of C++; a status is a code + 1.
+static_assert(NETSUM_BOOLEAN == static_cast<int>(DType::boolean) && NETSUM_FLOAT64 == static_cast<int>(DType::float64));
+static_assert(NETSUM_BIT_XOR == static_cast<int>(ReduceOp::bit_xor) &&
+              NETSUM_PRODUCT == static_cast<int>(ReduceOp::product));
+static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::internal) + 1 &&
+              NETSUM_MISMATCH == static_cast<int>(ErrorCode::mismatch) + 1);
+
+thread_local std::string last_error;
+
+netsum_status failed(ErrorCode code, const char* text) {
+  try {
+    last_error = text;
+  } catch (const std::bad_alloc&) {
+    last_error.clear();
+  }
+  return static_cast<netsum_status>(static_cast<int>(code) + 1);
+}
+
+template <class Body>
+netsum_status attempt(const Body& body) {
+  try {
+    body();
+    return NETSUM_OK;
+  } catch (const Error& error) {
+    return failed(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(ErrorCode::internal, "out of memory");
+  } catch (const std::exception& error) {
+    return failed(ErrorCode::internal, error.what());
+  }
+}
+
+// What a pointer refers to.
+template <class T>
+T& given(T* pointer, const char* name) {
+  if (pointer != nullptr) return *pointer;
+  throw Error(ErrorCode::bad_argument, std::string(name) + " is a null pointer");
+}
+
+// Of an enumerator that may be any number; communicator.cc refuses those that are none.
+template <class E>
+E cast(int value) {
+  return value < 0 || value > UINT8_MAX ? static_cast<E>(UINT8_MAX) : static_cast<E>(value);
+}
+
+CallOptions options_of(const netsum_call* call) {
+  if (call == nullptr) return {};
+  netsum_call known = NETSUM_CALL_INIT;
+  if (call->size < sizeof known.size + sizeof known.deadline_seconds) {
+    throw Error(ErrorCode::bad_argument,
+                "netsum_call.size is " + std::to_string(call->size) + ": begin with NETSUM_CALL_INIT");
+  }
+  // A program that was compiled with an older header knows less of it, and one with a newer header more.
+  std::copy_n(reinterpret_cast<const std::byte*>(call), std::min(call->size, sizeof known),
+              reinterpret_cast<std::byte*>(&known));
+  CallOptions options{.tag = known.tag};
+  constexpr double most_seconds = 1e9;
+  if (!(known.deadline_seconds >= 0 && known.deadline_seconds <= most_seconds)) {
+    throw Error(ErrorCode::bad_argument, "netsum_call.deadline_seconds must be between 0 and 1e9");
+  }
+  if (known.deadline_seconds > 0) {
+    options.deadline =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(known.deadline_seconds));
+  }
+  if (!std::isfinite(known.factor)) throw Error(ErrorCode::bad_argument, "netsum_call.factor must be finite");
+  if (known.factor != 1) options.factor = known.factor;
+  return options;
+}
+
+// Of `parts` such lengths side by side.
+std::size_t whole(size_t length, std::uint32_t parts) {
+  std::size_t product = 0;
+  if (!__builtin_mul_overflow(length, parts, &product)) return product;
+  throw Error(ErrorCode::bad_argument,
+              std::to_string(parts) + " parts of " + std::to_string(length) + " elements are too many");
+}
+
+netsum::Options options_of(const netsum_options& options) {
+  std::set<std::string> known;
+  const netsum::settings::Settings settings = netsum::settings::read([&](const std::string& name) {
+    known.insert(name);
+    const auto found = options.given.find(name);
+    if (found != options.given.end()) return found->second;
+    return options.from_environment ? netsum::settings::from_environment(name) : std::string();
+  });
+  for (const auto& [name, value] : options.given) {
+    if (known.contains(name)) continue;
+    throw Error(ErrorCode::bad_argument,
+                "'" + name + "' is not a setting, or not one of this protocol: docs/pytorch.md lists them");
+  }
+  netsum::Options result = settings.options;
+  if (result.aggregators.empty()) {
+    throw Error(ErrorCode::bad_argument,
+                "no aggregator is named: set NETSUM_SWITCH, or NETSUM_PS for ATP, to its HOST:PORT");
+  }
+  result.log = options.log;
+  return result;
+}
+
+struct Tensors {
+  ConstTensorView in;
+  TensorView out;
+};
+Tensors tensors(const void* in, std::size_t in_length, void* out, std::size_t out_length, netsum_dtype dtype) {
+  const auto type = cast<DType>(dtype);
+  return {{in, in_length, type}, {out, out_length, type}};
+}
+
+netsum_status issue(netsum_communicator* communicator, netsum_work** work,
+                    const std::function<netsum::Work(netsum::Communicator&)>& call) {
+  return attempt([&] {
+    netsum_work*& result = given(work, "work");
+    result = new netsum_work{call(given(communicator, "communicator").communicator)};
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* netsum_version() {
+  return NETSUM_VERSION;
+}
+
+const char* netsum_status_name(netsum_status status) {
+  if (status == NETSUM_OK) return "ok";
+  if (status < NETSUM_OK || status > NETSUM_INTERNAL) return "?";
+  return netsum::to_string(static_cast<ErrorCode>(static_cast<int>(status) - 1));
+}
+
+const char* netsum_last_error() {
+  return last_error.c_str();
+}
+
+netsum_options* netsum_options_create() {
+  return new (std::nothrow) netsum_options;
+}
+
+void netsum_options_destroy(netsum_options* options) {
+  delete options;
+}
+
+netsum_status netsum_options_set(netsum_options* options, const char* name, const char* value) {
+  return attempt([&] { given(options, "options").given[&given(name, "name")] = &given(value, "value"); });
+}
+
+netsum_status netsum_options_set_from_environment(netsum_options* options) {
+  return attempt([&] { given(options, "options").from_environment = true; });
+}
+
+netsum_status netsum_options_set_log(netsum_options* options, void (*log)(void* context, const char* line), void* context) {
+  return attempt([&] {
+    given(log, "log");
+    given(options, "options").log = [log, context](const std::string& line) { log(context, line.c_str()); };
+  });
+}
+
+netsum_status netsum_connect(const netsum_options* options, const char* job, uint32_t rank, uint32_t world_size,
+                             netsum_communicator** communicator) {
+  return attempt([&] {
+    netsum_communicator*& result = given(communicator, "communicator");
+    netsum::Options all = options_of(given(options, "options"));
+    all.job = &given(job, "job");
+    all.rank = rank;
+    all.world_size = world_size;
+    result = new netsum_communicator{netsum::Communicator::connect(all)};
+  });
+}
+
+netsum_status netsum_dup(netsum_communicator* communicator, netsum_communicator** copy) {
+  return attempt([&] {
+    netsum_communicator*& result = given(copy, "copy");
+    result = new netsum_communicator{given(communicator, "communicator").communicator.dup()};
+  });
+}
+
+void netsum_destroy(netsum_communicator* communicator) {
+  delete communicator;
+}
+
+uint32_t netsum_rank(const netsum_communicator* communicator) {
+  return communicator == nullptr ? 0 : communicator->communicator.rank();
+}
+
+uint32_t netsum_world_size(const netsum_communicator* communicator) {
+  return communicator == nullptr ? 0 : communicator->communicator.world_size();
+}
+
+netsum_status netsum_statistic(const netsum_communicator* communicator, const char* name, uint64_t* value) {
+  return attempt([&] {
+    const netsum::Statistics all = given(communicator, "communicator").communicator.statistics();
+    const std::pair<const char*, std::uint64_t> counters[] = {{"packets_sent", all.packets_sent},
+                                                              {"packets_received", all.packets_received},
+                                                              {"packets_retransmitted", all.packets_retransmitted},
+                                                              {"packets_dropped_down", all.packets_dropped_down},
+                                                              {"wire_bytes_sent", all.wire_bytes_sent},
+                                                              {"wire_bytes_received", all.wire_bytes_received},
+                                                              {"operations", all.operations},
+                                                              {"lanes", all.lanes},
+                                                              {"slots", all.slots},
+                                                              {"packet_elements", all.packet_elements},
+                                                              {"window", all.window},
+                                                              {"values_examined", all.values_examined},
+                                                              {"values_underflowed", all.values_underflowed},
+                                                              {"shared_memory", all.shared_memory ? 1U : 0U},
+                                                              {"bytes_copied", all.bytes_copied},
+                                                              {"busy_nanoseconds", all.busy_nanoseconds}};
+    const std::string wanted = &given(name, "name");
+    const auto found =
+        std::find_if(std::begin(counters), std::end(counters), [&](const auto& each) { return wanted == each.first; });
+    if (found == std::end(counters))
+      throw Error(ErrorCode::bad_argument, "'" + wanted + "' is not a counter of netsum::Statistics");
+    given(value, "value") = found->second;
+  });
+}
+
+int netsum_can_reduce(const netsum_communicator* communicator, netsum_op op, netsum_dtype dtype) {
+  int possible = 0;
+  static_cast<void>(attempt([&] {
+    const auto& comm = given(communicator, "communicator").communicator;
+    possible = comm.can_reduce(cast<ReduceOp>(op), cast<DType>(dtype)) ? 1 : 0;
+  }));
+  return possible;
+}
+
+netsum_status netsum_abort(netsum_communicator* communicator, const char* reason) {
+  return attempt([&] { given(communicator, "communicator").communicator.abort(&given(reason, "reason")); });
+}
+
+netsum_status netsum_all_reduce(netsum_communicator* communicator, const void* in, void* out, size_t length,
+                                netsum_dtype dtype, netsum_op op, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    const Tensors t = tensors(in, length, out, length, dtype);
+    c.all_reduce(t.in, t.out, cast<ReduceOp>(op), options_of(call));
+  });
+}
+
+netsum_status netsum_reduce(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype, netsum_op op,
+                            uint32_t root, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    const Tensors t = tensors(inout, length, inout, length, dtype);
+    c.reduce(t.out, cast<ReduceOp>(op), root, options_of(call));
+  });
+}
+
+netsum_status netsum_reduce_scatter(netsum_communicator* communicator, const void* in, void* out, size_t length_of_out,
+                                    netsum_dtype dtype, netsum_op op, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    const Tensors t = tensors(in, whole(length_of_out, c.world_size()), out, length_of_out, dtype);
+    c.reduce_scatter(t.in, t.out, cast<ReduceOp>(op), options_of(call));
+  });
+}
+
+netsum_status netsum_all_gather(netsum_communicator* communicator, const void* in, void* out, size_t length_of_in,
+                                netsum_dtype dtype, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    const Tensors t = tensors(in, length_of_in, out, whole(length_of_in, c.world_size()), dtype);
+    c.all_gather(t.in, t.out, options_of(call));
+  });
+}
+
+netsum_status netsum_broadcast(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype,
+                               uint32_t root, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    const Tensors t = tensors(inout, length, inout, length, dtype);
+    c.broadcast(t.out, root, options_of(call));
+  });
+}
+
+netsum_status netsum_barrier(netsum_communicator* communicator, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    c.barrier(options_of(call));
+  });
+}
+
+netsum_status netsum_all_reduce_async(netsum_communicator* communicator, const void* in, void* out, size_t length,
+                                      netsum_dtype dtype, netsum_op op, const netsum_call* call, netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    const Tensors t = tensors(in, length, out, length, dtype);
+    return c.all_reduce_async(t.in, t.out, cast<ReduceOp>(op), options_of(call));
+  });
+}
+
+netsum_status netsum_reduce_async(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype,
+                                  netsum_op op, uint32_t root, const netsum_call* call, netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    const Tensors t = tensors(inout, length, inout, length, dtype);
+    return c.reduce_async(t.out, cast<ReduceOp>(op), root, options_of(call));
+  });
+}
+
+netsum_status netsum_reduce_scatter_async(netsum_communicator* communicator, const void* in, void* out, size_t length_of_out,
+                                          netsum_dtype dtype, netsum_op op, const netsum_call* call, netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    const Tensors t = tensors(in, whole(length_of_out, c.world_size()), out, length_of_out, dtype);
+    return c.reduce_scatter_async(t.in, t.out, cast<ReduceOp>(op), options_of(call));
+  });
+}
+
+netsum_status netsum_all_gather_async(netsum_communicator* communicator, const void* in, void* out, size_t length_of_in,
+                                      netsum_dtype dtype, const netsum_call* call, netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    const Tensors t = tensors(in, length_of_in, out, whole(length_of_in, c.world_size()), dtype);
+    return c.all_gather_async(t.in, t.out, options_of(call));
+  });
+}
+
+netsum_status netsum_broadcast_async(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype,
+                                     uint32_t root, const netsum_call* call, netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    const Tensors t = tensors(inout, length, inout, length, dtype);
+    return c.broadcast_async(t.out, root, options_of(call));
+  });
+}
+
+netsum_status netsum_barrier_async(netsum_communicator* communicator, const netsum_call* call, netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) { return c.barrier_async(options_of(call)); });
+}
+
+int netsum_work_done(const netsum_work* work) {
+  int done = 0;
+  static_cast<void>(attempt([&] { done = given(work, "work").work.done() ? 1 : 0; }));
+  return done;
+}
+
+netsum_status netsum_wait(netsum_work* work) {
+  return attempt([&] { given(work, "work").work.wait(); });
+}
+
+void netsum_work_destroy(netsum_work* work) {
+  delete work;
+}
+
+}  // extern "C"

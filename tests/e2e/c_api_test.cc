@@ -1,0 +1,176 @@
+// The C API against arithmetic, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "netsum/aggregator.h"
+#include "netsum/netsum.h"
+
+namespace netsum {
+namespace {
+
+constexpr std::uint32_t ranks = 2;
+
+class CApi : public ::testing::Test {
+ protected:
+  [[nodiscard]] netsum_communicator* connect(std::uint32_t rank, const char* memory = "auto") const {
+    netsum_options* const options = netsum_options_create();
+    EXPECT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SWITCH", aggregator.address().c_str()));
+    EXPECT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SHARED_MEMORY", memory));
+    netsum_communicator* communicator = nullptr;
+    EXPECT_EQ(NETSUM_OK, netsum_connect(options, memory, rank, ranks, &communicator)) << netsum_last_error();
+    netsum_options_destroy(options);
+    return communicator;
+  }
+  template <class Body>
+  static void on_ranks(const Body& body) {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  }
+
+  const Aggregator aggregator{[] {
+    AggregatorOptions options;
+    options.listen = "127.0.0.1:0";
+    return options;
+  }()};
+};
+
+// Makes a call, and waits for its work, if it made some.
+template <class Call>
+void carry_out(const Call& call) {
+  netsum_work* work = nullptr;
+  ASSERT_EQ(NETSUM_OK, call(&work)) << netsum_last_error();
+  if (work == nullptr) return;
+  EXPECT_EQ(NETSUM_OK, netsum_wait(work)) << netsum_last_error();
+  EXPECT_EQ(1, netsum_work_done(work));
+  netsum_work_destroy(work);
+}
+
+void check_every_call(netsum_communicator* c, std::uint32_t rank, bool waits) {
+  const std::int64_t own = rank + 1;
+  std::vector<std::int64_t> in{own, 10 * own}, out(2), part(1);
+  const void* const from = in.data();
+  const auto t = NETSUM_INT64;
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_all_reduce_async(c, from, out.data(), 2, t, NETSUM_SUM, nullptr, work)
+                 : netsum_all_reduce(c, from, out.data(), 2, t, NETSUM_SUM, nullptr);
+  });
+  EXPECT_EQ((std::vector<std::int64_t>{3, 30}), out);
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_reduce_scatter_async(c, from, part.data(), 1, t, NETSUM_MAX, nullptr, work)
+                 : netsum_reduce_scatter(c, from, part.data(), 1, t, NETSUM_MAX, nullptr);
+  });
+  EXPECT_EQ(rank == 0 ? 2 : 20, part[0]);
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_all_gather_async(c, from, out.data(), 1, t, nullptr, work)
+                 : netsum_all_gather(c, from, out.data(), 1, t, nullptr);
+  });
+  EXPECT_EQ((std::vector<std::int64_t>{1, 2}), out);
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_broadcast_async(c, out.data(), 2, t, 1, nullptr, work)
+                 : netsum_broadcast(c, out.data(), 2, t, 1, nullptr);
+  });
+  EXPECT_EQ((std::vector<std::int64_t>{1, 2}), out);
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_reduce_async(c, in.data(), 2, t, NETSUM_SUM, 0, nullptr, work)
+                 : netsum_reduce(c, in.data(), 2, t, NETSUM_SUM, 0, nullptr);
+  });
+  EXPECT_EQ(rank == 0 ? 30 : 20, in[1]);
+  carry_out([&](netsum_work** work) { return waits ? netsum_barrier_async(c, nullptr, work) : netsum_barrier(c, nullptr); });
+
+  netsum_call call = NETSUM_CALL_INIT;
+  call.factor = 0.5;
+  call.deadline_seconds = 60;
+  call.tag = 7;
+  float value = 3;
+  EXPECT_EQ(NETSUM_OK, netsum_all_reduce(c, &value, &value, 1, NETSUM_FLOAT32, NETSUM_SUM, &call));
+  EXPECT_EQ(3, value) << "half of each";
+}
+
+TEST_F(CApi, EveryCallDoesWhatItsNameSays) {
+  on_ranks([&](std::uint32_t rank) {
+    for (const char* const memory : {"off", "auto"}) {
+      netsum_communicator* const c = connect(rank, memory);
+      ASSERT_NE(nullptr, c);
+      EXPECT_EQ(rank, netsum_rank(c));
+      EXPECT_EQ(ranks, netsum_world_size(c));
+      EXPECT_EQ(1, netsum_can_reduce(c, NETSUM_MAX, NETSUM_FLOAT64));
+      EXPECT_EQ(0, netsum_can_reduce(c, NETSUM_BIT_AND, NETSUM_FLOAT64));
+      EXPECT_EQ(0, netsum_can_reduce(c, static_cast<netsum_op>(8), NETSUM_FLOAT64));
+      check_every_call(c, rank, false);
+      netsum_communicator* copy = nullptr;
+      ASSERT_EQ(NETSUM_OK, netsum_dup(c, &copy)) << netsum_last_error();
+      check_every_call(copy, rank, true);
+      std::uint64_t operations = 0;
+      EXPECT_EQ(NETSUM_OK, netsum_statistic(copy, "operations", &operations));
+      EXPECT_GE(operations, 7U);
+      netsum_destroy(copy);
+      netsum_destroy(c);
+    }
+  });
+}
+
+TEST_F(CApi, AnAbortIsHeardWithItsReason) {
+  on_ranks([&](std::uint32_t rank) {
+    netsum_communicator* const c = connect(rank);
+    ASSERT_NE(nullptr, c);
+    if (rank == 0) {
+      EXPECT_EQ(NETSUM_OK, netsum_abort(c, "the loss is not a number"));
+      EXPECT_EQ(NETSUM_CLOSED, netsum_barrier(c, nullptr));
+    } else {
+      EXPECT_EQ(NETSUM_WORKER_LOST, netsum_barrier(c, nullptr));
+      EXPECT_STREQ("worker_lost", netsum_status_name(NETSUM_WORKER_LOST));
+      EXPECT_EQ(NETSUM_WORKER_LOST, netsum_barrier(c, nullptr)) << "the first cause stays";
+    }
+    EXPECT_NE(nullptr, std::strstr(netsum_last_error(), "the loss is not a number")) << netsum_last_error();
+    netsum_destroy(c);
+  });
+}
+
+void expect_refused(netsum_status status, const char* text) {
+  EXPECT_EQ(NETSUM_BAD_ARGUMENT, status);
+  EXPECT_NE(nullptr, std::strstr(netsum_last_error(), text)) << netsum_last_error();
+}
+
+TEST_F(CApi, WrongArgumentsAreRefusedInWords) {
+  netsum_options* const options = netsum_options_create();
+  netsum_communicator* c = nullptr;
+  expect_refused(netsum_connect(nullptr, "job", 0, 1, &c), "options is a null pointer");
+  expect_refused(netsum_connect(options, "job", 0, 1, nullptr), "communicator is a null pointer");
+  expect_refused(netsum_connect(options, "job", 0, 1, &c), "set NETSUM_SWITCH");
+  expect_refused(netsum_options_set(options, nullptr, ""), "name is a null pointer");
+  EXPECT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SWITCH", aggregator.address().c_str()));
+  EXPECT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SWICH", "10.0.0.1:7170"));
+  expect_refused(netsum_connect(options, "job", 0, 1, &c), "'NETSUM_SWICH' is not a setting");
+  netsum_options_destroy(options);
+  EXPECT_EQ(nullptr, c);
+
+  on_ranks([&](std::uint32_t rank) {
+    netsum_communicator* const own = connect(rank);
+    ASSERT_NE(nullptr, own);
+    float value = 1;
+    expect_refused(netsum_all_reduce(own, &value, &value, 1, static_cast<netsum_dtype>(10), NETSUM_SUM, nullptr),
+                   "is not an element type");
+    expect_refused(netsum_all_reduce(own, &value, &value, 1, NETSUM_FLOAT32, static_cast<netsum_op>(300), nullptr),
+                   "is not a reduction");
+    expect_refused(netsum_all_gather(own, &value, &value, SIZE_MAX, NETSUM_FLOAT32, nullptr), "are too many");
+    netsum_call call = NETSUM_CALL_INIT;
+    call.size = 1;
+    expect_refused(netsum_barrier(own, &call), "NETSUM_CALL_INIT");
+    call = NETSUM_CALL_INIT;
+    call.deadline_seconds = -1;
+    expect_refused(netsum_barrier(own, &call), "deadline_seconds");
+    std::uint64_t number = 0;
+    expect_refused(netsum_statistic(own, "packets", &number), "'packets' is not a counter");
+    expect_refused(netsum_barrier_async(own, nullptr, nullptr), "work is a null pointer");
+    EXPECT_EQ(NETSUM_OK, netsum_barrier(own, nullptr)) << "nothing was sent, and all go on";
+    netsum_destroy(own);
+  });
+}
+
+}  // namespace
+}  // namespace netsum
