@@ -32,8 +32,8 @@ session::RegistryConfig registry_config(const Scenario& scenario, const session:
 }  // namespace
 
 session::SwitchEndpoint switch_endpoints(const Scenario& scenario, const session::Placement& placement) {
-  return [&](std::uint32_t a_switch, std::size_t lane) {
-    const auto index = static_cast<std::uint32_t>(std::stoul(placement.switches[a_switch]));
+  return [&](std::uint32_t switch_id, std::size_t lane) {
+    const auto index = static_cast<std::uint32_t>(std::stoul(placement.switches[switch_id]));
     return endpoint_of(switch_host(scenario, index), static_cast<std::uint16_t>(aggregator_port + lane));
   };
 }
@@ -62,12 +62,12 @@ void AggregatorHost::turn(std::span<const Datagram> datagrams, Time now) {
 
 void AggregatorHost::on_reply(const ControlReply& reply, Time now) {
   if (const auto* greeted = std::get_if<Greeted>(&reply.what)) {
-    installations_.on_greeted(std::to_string(greeted->a_switch), greeted->lanes, greeted->instance, now);
+    installations_.on_greeted(std::to_string(greeted->switch_id), greeted->lanes, greeted->instance, now);
   } else if (const auto* removed = std::get_if<Removed>(&reply.what)) {
-    installations_.on_uninstalled(std::to_string(removed->a_switch));
+    installations_.on_uninstalled(std::to_string(removed->switch_id));
   } else {
     const auto& installed = std::get<Installed>(reply.what);
-    const std::string name = std::to_string(installed.a_switch);
+    const std::string name = std::to_string(installed.switch_id);
     if (installed.declined) {
       installations_.on_refused(installed.job_epoch, name, now);
     } else if (installed.lost) {
@@ -124,7 +124,7 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
 
 void AggregatorHost::settle(Time now) {
   for (const auto& silent : installations_.take_silent(now)) {
-    aggregator_.registry().fail(silent.job_epoch, "switch " + silent.a_switch + " has not answered", now);
+    aggregator_.registry().fail(silent.job_epoch, "switch " + silent.switch_id + " has not answered", now);
   }
   const auto ready = [&](std::uint64_t epoch) { return installations_.ready(epoch, now); };
   session::Aggregator::Step step;
@@ -198,7 +198,7 @@ void AggregatorHost::install(Time now) {
     job.placed = true;
   }
   for (const auto& due : installations_.take_due(now)) {
-    const HostId to = switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(due.a_switch)));
+    const HostId to = switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(due.switch_id)));
     ControlCall call{next_call_++, id(), {}};
     switch (due.what) {
       case session::Installations::Ask::greet:

@@ -17,8 +17,8 @@ namespace netsum::sim {
 
 inline constexpr std::string_view intruder = "intruder";  // a tenant of every aggregator; the jobs have no tenant
 
-[[nodiscard]] inline HostId switch_host(const Scenario& scenario, std::uint32_t a_switch) {
-  return scenario.aggregators + a_switch;
+[[nodiscard]] inline HostId switch_host(const Scenario& scenario, std::uint32_t switch_id) {
+  return scenario.aggregators + switch_id;
 }
 
 // The endpoints of a placement's switches; both arguments must outlive the result.

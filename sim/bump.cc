@@ -145,10 +145,10 @@ class BumpService final : public service::Service {
     if (!scenario_.plan_of(start.job).learned) return named_.start(start);
     return std::make_unique<LearnedJob>(serving_, start.admission.job_epoch);
   }
-  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override {
-    return named_.describe(start, a_switch, again, switches, own);
+    return named_.describe(start, switch_id, again, switches, own);
   }
   [[nodiscard]] std::string takes() const override { return named_.takes(); }
   [[nodiscard]] service::Part install(const session::SwitchMessage& message, service::ServedJob* former,
@@ -343,9 +343,9 @@ class Bump final : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return std::make_unique<CheckedBump>(scenario, root, lanes, *world_);
   }
-  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t a_switch,
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t switch_id,
                                                                const service::Lanes& lanes) const override {
-    return std::make_unique<CheckedBump>(scenario, a_switch, lanes, *world_);
+    return std::make_unique<CheckedBump>(scenario, switch_id, lanes, *world_);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
     return std::make_unique<BumpTap>(rings_->tap(scenario));

@@ -107,7 +107,7 @@ class Builder {
     const std::size_t aggregators = experiment_.aggregators.size();
     return process < aggregators ? experiment_.aggregators[process] : experiment_.switches[process - aggregators];
   }
-  [[nodiscard]] std::size_t below(std::uint32_t a_switch) const { return experiment_.aggregators.size() + a_switch; }
+  [[nodiscard]] std::size_t below(std::uint32_t switch_id) const { return experiment_.aggregators.size() + switch_id; }
   [[nodiscard]] double cost(NodeId node) const {  // of a packet in and one out
     return seconds_of(topology_[node].send_cost) + seconds_of(topology_[node].receive_cost);
   }
@@ -122,19 +122,19 @@ class Builder {
   [[nodiscard]] double share() const { return 1.0 / static_cast<double>(aggregators_.size()); }
 
   // A rank's chunks go up to a switch, or to all aggregators in turn; so do, once each, those of a switch.
-  void join(NodeId node, std::uint32_t a_switch) {
+  void join(NodeId node, std::uint32_t switch_id) {
     for (;;) {
-      if (a_switch == none) {
+      if (switch_id == none) {
         for (const std::uint32_t aggregator : aggregators_) {
           ++children_[aggregator];
           exchange(node, node_of(aggregator), share());
         }
         return;
       }
-      exchange(node, node_of(below(a_switch)), 1);
-      if (children_[below(a_switch)]++ != 0) return;  // it has its way up
-      node = node_of(below(a_switch));
-      a_switch = experiment_.parent_of_switch[a_switch];
+      exchange(node, node_of(below(switch_id)), 1);
+      if (children_[below(switch_id)]++ != 0) return;  // it has its way up
+      node = node_of(below(switch_id));
+      switch_id = experiment_.parent_of_switch[switch_id];
     }
   }
 
@@ -158,15 +158,15 @@ class Builder {
     return time;
   }
 
-  [[nodiscard]] double round_trip(NodeId node, std::uint32_t a_switch, std::uint32_t aggregator) const {
+  [[nodiscard]] double round_trip(NodeId node, std::uint32_t switch_id, std::uint32_t aggregator) const {
     double time = cost(node);
     for (;;) {
-      const std::size_t process = a_switch == none ? aggregator : below(a_switch);
+      const std::size_t process = switch_id == none ? aggregator : below(switch_id);
       const NodeId upper = node_of(process);
-      time += there_and_back(node, upper) + children_[process] * cost(upper) + (a_switch == none ? 0 : cost(upper));
-      if (a_switch == none) return time;
+      time += there_and_back(node, upper) + children_[process] * cost(upper) + (switch_id == none ? 0 : cost(upper));
+      if (switch_id == none) return time;
       node = upper;
-      a_switch = experiment_.parent_of_switch[a_switch];
+      switch_id = experiment_.parent_of_switch[switch_id];
     }
   }
 

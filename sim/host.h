@@ -48,20 +48,20 @@ struct ControlCall {
   std::string tenant{};  // the caller's tenant
 };
 struct Greeted {
-  std::uint32_t a_switch = 0;  // scenario's number, as below
+  std::uint32_t switch_id = 0;  // scenario's number, as below
   std::vector<Endpoint> lanes;
   std::uint64_t instance = 0;
 };
 struct Installed {
   std::uint64_t job_epoch = 0;
-  std::uint32_t a_switch = 0;
+  std::uint32_t switch_id = 0;
   bool lost = false;      // state that the job depends on
   bool declined = false;  // the job goes on without this switch
   session::JobView view;
   std::uint64_t instance = 0;
 };
 struct Removed {
-  std::uint32_t a_switch = 0;
+  std::uint32_t switch_id = 0;
 };
 struct ControlReply {
   std::uint64_t number = 0;

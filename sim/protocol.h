@@ -112,8 +112,8 @@ class Protocol {
   // The lanes outlive it; so does the scenario.
   [[nodiscard]] virtual std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                            const service::Lanes& lanes) const = 0;
-  // For protocols with switches below the aggregators; `a_switch` of the scenario's.
-  [[nodiscard]] virtual std::unique_ptr<CheckedService> switch_service(const Scenario&, std::uint32_t /*a_switch*/,
+  // For protocols with switches below the aggregators; `switch_id` of the scenario's.
+  [[nodiscard]] virtual std::unique_ptr<CheckedService> switch_service(const Scenario&, std::uint32_t /*switch_id*/,
                                                                        const service::Lanes&) const {
     return nullptr;
   }

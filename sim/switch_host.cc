@@ -27,14 +27,14 @@ void SwitchHost::turn(std::span<const Datagram> datagrams, Time now) {
 }
 
 void SwitchHost::on_call(const ControlCall& call, Time now) {
-  const std::uint32_t a_switch = id() - scenario_.aggregators;
+  const std::uint32_t switch_id = id() - scenario_.aggregators;
   if (std::holds_alternative<GreetCall>(call.what)) {
-    surroundings_.reply(id(), call.from, {call.number, id(), Greeted{a_switch, lanes_.endpoints(), instance_}});
+    surroundings_.reply(id(), call.from, {call.number, id(), Greeted{switch_id, lanes_.endpoints(), instance_}});
   } else if (const auto* to_install = std::get_if<InstallCall>(&call.what)) {
     install(call, *to_install, now);
   } else if (const auto* to_remove = std::get_if<RemoveCall>(&call.what)) {
     remove(to_remove->job_epoch);
-    surroundings_.reply(id(), call.from, {call.number, id(), Removed{a_switch}});
+    surroundings_.reply(id(), call.from, {call.number, id(), Removed{switch_id}});
   }
 }
 

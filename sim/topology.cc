@@ -13,8 +13,8 @@ NodePlan host(std::uint32_t index, NodeId above, const Uniform& all) {
   return plan;
 }
 
-NodePlan a_switch(std::string name, NodeId above, const Uniform& all) {
-  NodePlan plan = all.a_switch;
+NodePlan switch_plan(std::string name, NodeId above, const Uniform& all) {
+  NodePlan plan = all.switch_plan;
   plan.name = std::move(name);
   plan.above = above;
   plan.is_switch = true;
@@ -49,7 +49,7 @@ Topology star(std::uint32_t hosts, const Uniform& all) {
 
 Topology tree(const std::vector<std::uint32_t>& fan_out, const Uniform& all) {
   Topology topology;
-  std::vector<NodeId> above{topology.add(a_switch("sw", no_node, all))};
+  std::vector<NodeId> above{topology.add(switch_plan("sw", no_node, all))};
   std::uint32_t hosts = 0;
   for (std::size_t level = 0; level < fan_out.size(); ++level) {
     const bool last = level + 1 == fan_out.size();
@@ -57,7 +57,7 @@ Topology tree(const std::vector<std::uint32_t>& fan_out, const Uniform& all) {
     for (const NodeId node : above) {
       const std::string prefix = level == 0 ? "s" : topology[node].name + ".";
       for (std::uint32_t i = 0; i < fan_out[level]; ++i) {
-        below.push_back(topology.add(last ? host(hosts++, node, all) : a_switch(prefix + std::to_string(i), node, all)));
+        below.push_back(topology.add(last ? host(hosts++, node, all) : switch_plan(prefix + std::to_string(i), node, all)));
       }
     }
     above = std::move(below);
@@ -67,7 +67,7 @@ Topology tree(const std::vector<std::uint32_t>& fan_out, const Uniform& all) {
 
 Topology shared_bottleneck(std::uint32_t left, std::uint32_t right, const Uniform& all) {
   Topology topology;
-  const NodeId first = topology.add(a_switch("left", no_node, all)), second = topology.add(a_switch("right", first, all));
+  const NodeId first = topology.add(switch_plan("left", no_node, all)), second = topology.add(switch_plan("right", first, all));
   for (std::uint32_t i = 0; i < left + right; ++i) topology.add(host(i, i < left ? first : second, all));
   return topology;
 }

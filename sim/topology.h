@@ -61,8 +61,8 @@ class Topology {
 
 // What all links, hosts and switches of a kind have in common.
 struct Uniform {
-  PortPlan link, trunk;     // of hosts, and between switches; the same both ways
-  NodePlan host, a_switch;  // costs and buffers
+  PortPlan link, trunk;      // of hosts, and between switches; the same both ways
+  NodePlan host, switch_plan;  // costs and buffers
 };
 
 // `hosts` h0, h1, .. at one switch, sw.

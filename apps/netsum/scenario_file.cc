@@ -53,7 +53,7 @@ sim::Topology read_network(TableReader& reader) {
   all.trunk = all.link;
   if (auto trunk = reader.table("trunk")) read_port(*trunk, all.trunk);
   if (auto host = reader.table("host")) read_node(*host, all.host);
-  if (auto a_switch = reader.table("switch")) read_node(*a_switch, all.a_switch);
+  if (auto plan = reader.table("switch")) read_node(*plan, all.switch_plan);
   const std::vector<std::string> kinds{"star", "tree", "shared"};
   sim::Topology topology;
   const auto count = [&](const char* key) { return static_cast<std::uint32_t>(reader.number(key, 2, 1, most_hosts)); };

@@ -615,9 +615,9 @@ struct Server::Impl {
       }
       wake();
     };
-    events.greeted = [this](const std::string& a_switch, const std::vector<session::Profile>& profiles) {
+    events.greeted = [this](const std::string& switch_id, const std::vector<session::Profile>& profiles) {
       const Lock lock(*this);
-      aggregator.registry().on_greeted(a_switch, profiles);
+      aggregator.registry().on_greeted(switch_id, profiles);
     };
     events.log = [this](const std::string& tenant, const std::string& line) { journal.log_of(tenant, line); };
     teller = std::make_unique<SwitchTeller>(options.switches, hooks.switches, std::move(events));

@@ -78,7 +78,7 @@ struct SwitchTeller::Impl {
       for (const std::uint64_t epoch : std::exchange(crowded, {})) turn_away(epoch, lock);
       for (const std::uint64_t epoch : installations.take_moved()) place(epoch, lock);
       for (const auto& silent : installations.take_silent(now())) {
-        fail(silent.job_epoch, silent.a_switch,
+        fail(silent.job_epoch, silent.switch_id,
              "it has not answered for " + std::to_string(session::installation_lease / std::chrono::seconds(1)) + " s",
              lock);
       }
@@ -172,32 +172,32 @@ struct SwitchTeller::Impl {
   void answer(const Call& call, const Channel::Outcome& outcome, std::unique_lock<std::mutex>& lock) {
     const Installations::Due due = call.due;
     std::optional<Error> error = outcome.error;
-    if (outcome.answer.failure) error = error_of(*outcome.answer.failure, due.a_switch);
+    if (outcome.answer.failure) error = error_of(*outcome.answer.failure, due.switch_id);
     if (due.what == Installations::Ask::greet) return on_greeted(call, outcome, error, lock);
     if (error) {
       const bool refused = error->code() == ErrorCode::refused;
       if (refused && due.what == Installations::Ask::install) {
-        installations.on_refused(due.job_epoch, due.a_switch, now());
+        installations.on_refused(due.job_epoch, due.switch_id, now());
       } else if (refused) {
-        installations.on_uninstalled(due.a_switch);
+        installations.on_uninstalled(due.switch_id);
       } else {
-        installations.on_failure(due.a_switch, now());
+        installations.on_failure(due.switch_id, now());
       }
-      if (due.what == Installations::Ask::install) complain(due.job_epoch, due.a_switch, error->what(), refused, lock);
+      if (due.what == Installations::Ask::install) complain(due.job_epoch, due.switch_id, error->what(), refused, lock);
       return;
     }
-    if (due.what == Installations::Ask::uninstall) return installations.on_uninstalled(due.a_switch);
+    if (due.what == Installations::Ask::uninstall) return installations.on_uninstalled(due.switch_id);
     const auto taken = [&](std::uint64_t instance, session::JobView view) {
-      installations.on_installed(due.job_epoch, due.a_switch, instance, now());
+      installations.on_installed(due.job_epoch, due.switch_id, instance, now());
       const auto job = jobs.find(due.job_epoch);
       if (job == jobs.end()) return;
-      job->second.views[due.a_switch] = std::move(view);
-      if (job->second.complaints.erase(due.a_switch) == 0) return;
-      say(job->second, "switch " + due.a_switch + " takes part in job '" + job->second.start->job + "' again", lock);
+      job->second.views[due.switch_id] = std::move(view);
+      if (job->second.complaints.erase(due.switch_id) == 0) return;
+      say(job->second, "switch " + due.switch_id + " takes part in job '" + job->second.start->job + "' again", lock);
     };
     const auto invalid = [&](const std::string& why) {
-      installations.on_failure(due.a_switch, now());
-      complain(due.job_epoch, due.a_switch, "invalid reply: " + why, false, lock);
+      installations.on_failure(due.switch_id, now());
+      complain(due.job_epoch, due.switch_id, "invalid reply: " + why, false, lock);
     };
     auto reply = parse<InstallReply>(view(outcome.answer.payload));
     return reply ? taken(reply->instance, std::move(reply->view)) : invalid(reply.why());
@@ -210,13 +210,13 @@ struct SwitchTeller::Impl {
     events.log(tenant, line);
     lock.lock();
   }
-  [[nodiscard]] static std::string absence(const Running& job, const std::string& a_switch, const std::string& what) {
-    return "switch " + a_switch + " does not take part in job '" + job.start->job + "': " + what;
+  [[nodiscard]] static std::string absence(const Running& job, const std::string& switch_id, const std::string& what) {
+    return "switch " + switch_id + " does not take part in job '" + job.start->job + "': " + what;
   }
 
   void on_greeted(const Call& call, const Channel::Outcome& outcome, const std::optional<Error>& failure,
                   std::unique_lock<std::mutex>& lock) {
-    const std::string name = call.due.a_switch;
+    const std::string name = call.due.switch_id;
     try {
       if (failure) throw Error(*failure);
       const auto hello = parse<Hello>(view(outcome.answer.payload));
@@ -253,19 +253,19 @@ struct SwitchTeller::Impl {
   }
 
   // `final`: asking again will not help.
-  void complain(std::uint64_t epoch, const std::string& a_switch, const std::string& what, bool final,
+  void complain(std::uint64_t epoch, const std::string& switch_id, const std::string& what, bool final,
                 std::unique_lock<std::mutex>& lock) {
     const auto job = jobs.find(epoch);
     if (job == jobs.end()) return;
-    if (final && job->second.start->switches_needed) return fail(epoch, a_switch, what, lock);
-    const auto [complaint, is_new] = job->second.complaints.try_emplace(a_switch, Running::Complaint{what, what, now()});
+    if (final && job->second.start->switches_needed) return fail(epoch, switch_id, what, lock);
+    const auto [complaint, is_new] = job->second.complaints.try_emplace(switch_id, Running::Complaint{what, what, now()});
     if (!is_new && std::exchange(complaint->second.last, what) == what) return;
-    say(job->second, "warning: " + absence(job->second, a_switch, what), lock);
+    say(job->second, "warning: " + absence(job->second, switch_id, what), lock);
   }
 
-  void fail(std::uint64_t epoch, const std::string& a_switch, const std::string& why, std::unique_lock<std::mutex>& lock) {
+  void fail(std::uint64_t epoch, const std::string& switch_id, const std::string& why, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
-    events.failed(epoch, "the job requires switch " + a_switch + ": " + why);
+    events.failed(epoch, "the job requires switch " + switch_id + ": " + why);
     lock.lock();
   }
 
@@ -280,7 +280,7 @@ struct SwitchTeller::Impl {
     SwitchLanes lanes;
     if (due.what == Installations::Ask::install) {
       const auto job = jobs.find(due.job_epoch);
-      if (job == jobs.end()) return installations.on_uninstalled(due.a_switch);  // it has ended meanwhile
+      if (job == jobs.end()) return installations.on_uninstalled(due.switch_id);  // it has ended meanwhile
       start = job->second.start;
       lanes = installations.lanes_of(due.job_epoch);
     }
@@ -293,13 +293,13 @@ struct SwitchTeller::Impl {
     }
     lock.lock();
     if (why.empty()) return;
-    installations.on_failure(due.a_switch, now());
-    if (due.what == Installations::Ask::install) complain(due.job_epoch, due.a_switch, why, false, lock);
+    installations.on_failure(due.switch_id, now());
+    if (due.what == Installations::Ask::install) complain(due.job_epoch, due.switch_id, why, false, lock);
   }
 
   void send(const Installations::Due& due, const std::shared_ptr<const session::StartJob>& start, const SwitchLanes& lanes) {
-    auto& call = calls[due.a_switch];
-    if (!call) call = std::make_unique<Call>(client_of(due.a_switch), tls, options.resolve);
+    auto& call = calls[due.switch_id];
+    if (!call) call = std::make_unique<Call>(client_of(due.switch_id), tls, options.resolve);
     call->due = due;
     const auto ask = [&](Kind kind, Bytes payload) {
       // A greeting also finds a switch that starts a moment later.

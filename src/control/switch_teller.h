@@ -36,7 +36,7 @@ struct SwitchTellerHooks {
   // The endpoints of a job's switches have changed, or become known. Also called for a job that has just been removed.
   std::function<void(const session::StartJob&, const SwitchLanes&)> place;
   // The message for a switch whose own lanes are known. `again`: it was told of the job before.
-  std::function<session::SwitchMessage(const session::StartJob&, std::uint32_t a_switch, bool again, const SwitchLanes&)>
+  std::function<session::SwitchMessage(const session::StartJob&, std::uint32_t switch_id, bool again, const SwitchLanes&)>
       describe;
 };
 
@@ -45,7 +45,7 @@ struct SwitchTellerEvents {
   std::function<void(std::uint64_t job_epoch)> ready;  // once per job: its ranks may be told that they are admitted
   // A switch that the job cannot do without is missing, for this reason.
   std::function<void(std::uint64_t job_epoch, const std::string& why)> failed;
-  std::function<void(const std::string& a_switch, const std::vector<session::Profile>& profiles)> greeted;
+  std::function<void(const std::string& switch_id, const std::vector<session::Profile>& profiles)> greeted;
   std::function<void(const std::string& tenant, const std::string& line)> log;  // of a tenant's job
 };
 

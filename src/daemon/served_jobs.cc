@@ -44,9 +44,9 @@ void ServedJobs::serve(control::ServerHooks& hooks) {
   hooks.switches.place = [this](const session::StartJob& job, const control::SwitchLanes& switches) {
     place(job, switches);
   };
-  hooks.switches.describe = [this](const session::StartJob& job, std::uint32_t a_switch, bool again,
+  hooks.switches.describe = [this](const session::StartJob& job, std::uint32_t switch_id, bool again,
                                    const control::SwitchLanes& switches) {
-    return describe(job, a_switch, again, switches);
+    return describe(job, switch_id, again, switches);
   };
 }
 
@@ -150,10 +150,10 @@ void ServedJobs::place(const session::StartJob& start, const control::SwitchLane
   served->job->place(start, switches);
 }
 
-session::SwitchMessage ServedJobs::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+session::SwitchMessage ServedJobs::describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                             const control::SwitchLanes& switches) const {
   return protocols_.at(start.protocol)
-      ->describe(start, a_switch, again, switches, own_endpoints(own_(), switches[a_switch].front()));
+      ->describe(start, switch_id, again, switches, own_endpoints(own_(), switches[switch_id].front()));
 }
 
 }  // namespace netsum::daemon

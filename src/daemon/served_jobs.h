@@ -54,7 +54,7 @@ class ServedJobs {
   session::JobView install(const session::SwitchMessage& message, const control::Caller& caller);
   [[nodiscard]] session::JobView look(std::uint64_t epoch) const;
   void place(const session::StartJob& start, const control::SwitchLanes& switches) const;
-  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                 const control::SwitchLanes& switches) const;
 
   std::vector<std::unique_ptr<service::Service>> services_;

@@ -18,7 +18,7 @@ control::SwitchTellerOptions switch_teller_options(const control::Credentials& c
   options.own = own;
   options.lanes = registry.lanes;
   std::set<std::string> parents;
-  for (const auto& [a_switch, parent] : registry.switch_parents) parents.insert(parent);
+  for (const auto& [switch_id, parent] : registry.switch_parents) parents.insert(parent);
   options.kept.assign(parents.begin(), parents.end());
   return options;
 }
@@ -33,12 +33,12 @@ void complete_lanes(std::vector<Endpoint>& lanes, const std::string& numeric_add
   check_lanes(lanes, reached);
 }
 
-std::vector<Endpoint> own_endpoints(const std::vector<Endpoint>& lanes, const Endpoint& a_switch) {
+std::vector<Endpoint> own_endpoints(const std::vector<Endpoint>& lanes, const Endpoint& peer) {
   std::vector<Endpoint> own = lanes;
   for (Endpoint& lane : own) {
     if (!transport::is_unspecified(lane)) continue;
     const std::uint16_t port = lane.port;
-    lane = transport::path_towards(a_switch).local;
+    lane = transport::path_towards(peer).local;
     lane.port = port;
   }
   return own;

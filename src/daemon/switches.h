@@ -21,6 +21,6 @@ void complete_lanes(std::vector<Endpoint>& lanes, const std::string& numeric_add
 
 // This process's lanes, as a switch reaches them: where they listen on every address, the source address of the route to the
 // switch. Throws Error: unreachable.
-[[nodiscard]] std::vector<Endpoint> own_endpoints(const std::vector<Endpoint>& lanes, const Endpoint& a_switch);
+[[nodiscard]] std::vector<Endpoint> own_endpoints(const std::vector<Endpoint>& lanes, const Endpoint& peer);
 
 }  // namespace netsum::daemon

@@ -92,9 +92,9 @@ HopKeys with_switch(const HopKeys& of_rank, std::size_t lane) {
   if (!of_rank.up) return {};
   return {of_rank.up.derived("netsum atp switch", lane), of_rank.down.derived("netsum atp switch", lane)};
 }
-HopKeys of_switch(const StartJob& start, std::uint32_t a_switch, std::size_t lane) {
+HopKeys of_switch(const StartJob& start, std::uint32_t switch_id, std::size_t lane) {
   if (start.switch_keys.empty()) return {};
-  const HopKeys& keys = start.switch_keys[a_switch];
+  const HopKeys& keys = start.switch_keys[switch_id];
   return {keys.up.derived("netsum atp", lane), keys.down.derived("netsum atp", lane)};
 }
 
@@ -319,9 +319,9 @@ std::vector<session::Destination> destinations(const AtpInstallation& installati
 
 SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch,
                                        std::size_t job_lanes) {
-  return [lanes = std::move(lanes), job_epoch, job_lanes](std::uint32_t a_switch, std::size_t lane) {
-    if (a_switch >= lanes.size() || lanes[a_switch].empty()) return Endpoint{};
-    return lanes[a_switch][switch_lane(job_epoch, lane, job_lanes, lanes[a_switch].size())];
+  return [lanes = std::move(lanes), job_epoch, job_lanes](std::uint32_t switch_id, std::size_t lane) {
+    if (switch_id >= lanes.size() || lanes[switch_id].empty()) return Endpoint{};
+    return lanes[switch_id][switch_lane(job_epoch, lane, job_lanes, lanes[switch_id].size())];
   };
 }
 
@@ -376,18 +376,18 @@ atp::LaneKeys lane_keys(const Admission& admission, std::size_t lane, const Endp
   return keys;
 }
 
-AtpInstallation installation_for(const StartJob& start, std::uint32_t a_switch, const AtpSettings& settings,
+AtpInstallation installation_for(const StartJob& start, std::uint32_t switch_id, const AtpSettings& settings,
                                  const SwitchEndpoint& endpoint, std::span<const Endpoint> server, bool again) {
   const Admission& admission = start.admission;
   const atp::Topology topology = topology_of(admission.placement);
-  const std::uint32_t parent = topology.parent(a_switch);
+  const std::uint32_t parent = topology.parent(switch_id);
   AtpInstallation installation;
   installation.job = start.job;
   installation.job_epoch = admission.job_epoch;
   installation.folded_epochs = wire::fold_epochs(admission.rank_epochs);
   installation.packet_elements = admission.packet_elements;
   installation.window = admission.slots;
-  installation.level = topology.level(a_switch);
+  installation.level = topology.level(switch_id);
   installation.next_level = parent == atp::at_server ? topology.server_level() : topology.level(parent);
   installation.part = slot_part_of(atp_grant(admission));
   installation.saturating = settings.overflow == atp::Overflow::saturating;
@@ -396,9 +396,9 @@ AtpInstallation installation_for(const StartJob& start, std::uint32_t a_switch, 
   for (std::size_t lane = 0; lane < server.size(); ++lane) {
     AtpInstallation::Lane& to = installation.lanes.emplace_back();
     to.parent = parent == atp::at_server ? server[lane] : endpoint(parent, lane);
-    to.keys = of_switch(start, a_switch, lane);
-    to.own = endpoint(a_switch, lane);
-    for (const auto& child : topology.children(a_switch)) {
+    to.keys = of_switch(start, switch_id, lane);
+    to.own = endpoint(switch_id, lane);
+    for (const auto& child : topology.children(switch_id)) {
       AtpInstallation::Child& c = to.children.emplace_back();
       c.is_switch = child.is_switch;
       c.endpoint = child.is_switch ? endpoint(child.index, lane) : start.endpoints[child.index][lane];

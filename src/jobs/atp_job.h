@@ -89,7 +89,7 @@ struct AtpInstallation {
   bool again = false;  // as SwitchMessage's
 };
 // `server`: the parameter server's lanes.
-[[nodiscard]] AtpInstallation installation_for(const session::StartJob& start, std::uint32_t a_switch,
+[[nodiscard]] AtpInstallation installation_for(const session::StartJob& start, std::uint32_t switch_id,
                                                const AtpSettings& settings, const session::SwitchEndpoint& endpoint,
                                                std::span<const Endpoint> server, bool again = false);
 [[nodiscard]] std::string check(const AtpInstallation& installation);

@@ -54,9 +54,9 @@ std::string check_members(const ChipProfile& profile, const Placement& placement
   }
   const auto most = std::max_element(members.begin(), members.end());
   if (*most <= profile.max_members) return "";
-  const auto a_switch = static_cast<std::size_t>(most - members.begin());
+  const auto switch_id = static_cast<std::size_t>(most - members.begin());
   return std::to_string(*most) + " ranks and switches are directly below " +
-         (a_switch == root ? "the aggregator" : "switch " + placement.switches[a_switch]) + ", a chip for at most " +
+         (switch_id == root ? "the aggregator" : "switch " + placement.switches[switch_id]) + ", a chip for at most " +
          std::to_string(profile.max_members) +
          ": put the ranks of each rack below a chip of their own (bench --spine, NETSUM_SPINE; docs/choosing.md)";
 }

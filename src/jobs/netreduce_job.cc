@@ -91,21 +91,21 @@ HopKeys ring_hop(const HopKeys& keys, std::size_t lane) {
 
 // `ring`: ring_of(), completed. `on_wire`: at bumps in the wire.
 netreduce::TunnelRing carried(const netreduce::RingConfig& ring, const StartJob& start, const RingGrant& grant,
-                              std::size_t lane, std::uint32_t a_switch, const SwitchEndpoint& endpoint, bool on_wire) {
+                              std::size_t lane, std::uint32_t switch_id, const SwitchEndpoint& endpoint, bool on_wire) {
   std::vector<netreduce::Member> members;
   for (const auto& lanes : grant.members) members.push_back(lanes[lane]);
   netreduce::Places places{{}, [&](std::uint32_t other) { return endpoint(other, lane); }};
   if (!on_wire) places.rank = [&](std::uint32_t rank) { return start.endpoints[rank][lane]; };
-  return netreduce::tunnel_ring(ring, members, tree_of(start.admission.placement, members.size()), a_switch, places);
+  return netreduce::tunnel_ring(ring, members, tree_of(start.admission.placement, members.size()), switch_id, places);
 }
 
-netreduce::TunnelRing bump_ring(const StartJob& start, std::uint32_t a_switch, const SwitchEndpoint& endpoint,
+netreduce::TunnelRing bump_ring(const StartJob& start, std::uint32_t switch_id, const SwitchEndpoint& endpoint,
                                 netreduce::Order order) {
   const RingGrant grant = ring_grant(start.admission);
   netreduce::RingConfig ring = ring_of(start.admission, grant, 0);
   ring.tunnelled = false;
   ring.order = order;
-  return carried(ring, start, grant, 0, a_switch, endpoint, true);
+  return carried(ring, start, grant, 0, switch_id, endpoint, true);
 }
 
 bool is_member(const netreduce::Member& member) {
@@ -300,27 +300,27 @@ Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t p
   return messages;
 }
 
-std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t lane, std::uint32_t switch_id,
                                              const SwitchEndpoint& endpoint) {
   std::vector<seal::Neighbour> neighbours;
   if (start.keys.empty()) return neighbours;
   const netreduce::Tree tree = tree_of(start.admission.placement, start.endpoints.size());
   for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
-    if (tree.switch_of_rank[rank] != a_switch) continue;
+    if (tree.switch_of_rank[rank] != switch_id) continue;
     const HopKeys keys = ring_hop(start.keys[rank], lane);
     neighbours.push_back({start.endpoints[rank][lane], keys.down, keys.up});
   }
   const std::vector<std::uint32_t>& parents = start.admission.placement.parent_of_switch;
   for (std::uint32_t i = 0; i < parents.size(); ++i) {
     const HopKeys keys = ring_hop(start.switch_keys[i], lane);
-    if (parents[i] == a_switch) neighbours.push_back({endpoint(i, lane), keys.down, keys.up});
-    if (i == a_switch) neighbours.push_back({endpoint(parents[i], lane), keys.up, keys.down});
+    if (parents[i] == switch_id) neighbours.push_back({endpoint(i, lane), keys.down, keys.up});
+    if (i == switch_id) neighbours.push_back({endpoint(parents[i], lane), keys.up, keys.down});
   }
   return neighbours;
 }
 
 std::vector<seal::Neighbour> ring_neighbours(const TreeInstallation& installation, std::size_t lane) {
-  return ring_neighbours(installation.start, lane, installation.a_switch, endpoints_of(installation));
+  return ring_neighbours(installation.start, lane, installation.switch_id, endpoints_of(installation));
 }
 
 netreduce::LaneKeys ring_keys(const Admission& admission, std::size_t lane) {
@@ -332,13 +332,13 @@ std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane) {
   return job_epoch + lane * 0x9e3779b97f4a7c15U;
 }
 
-netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, std::uint32_t switch_id,
                                   const SwitchEndpoint& endpoint, netreduce::Order order) {
   const RingGrant grant = ring_grant(start.admission);
   netreduce::RingConfig ring = ring_of(start.admission, grant, lane);
   ring.order = order;
   ring.selective = true;  // all ranks have netsum's endpoint
-  return carried(ring, start, grant, lane, a_switch, endpoint, false);
+  return carried(ring, start, grant, lane, switch_id, endpoint, false);
 }
 
 netreduce::TunnelRing tunnel_ring(const StartJob& start, std::size_t lane, netreduce::Order order) {
@@ -361,7 +361,7 @@ TreeInstallation read_ring(const session::SwitchMessage& message, const Protocol
 }
 
 netreduce::TunnelRing tunnel_ring(const TreeInstallation& installation, std::size_t lane, netreduce::Order order) {
-  return tunnel_ring(installation.start, lane, installation.a_switch, endpoints_of(installation), order);
+  return tunnel_ring(installation.start, lane, installation.switch_id, endpoints_of(installation), order);
 }
 
 std::uint64_t memory_bytes(const TreeInstallation& installation) {
@@ -389,7 +389,7 @@ netreduce::TunnelRing bump_ring(const StartJob& start, const SwitchEndpoint& end
 }
 
 netreduce::TunnelRing bump_ring(const TreeInstallation& installation, netreduce::Order order) {
-  return bump_ring(installation.start, installation.a_switch, endpoints_of(installation), order);
+  return bump_ring(installation.start, installation.switch_id, endpoints_of(installation), order);
 }
 
 JobView view_of(const netreduce::Accelerator& accelerator, std::uint64_t job_epoch, std::size_t lane) {

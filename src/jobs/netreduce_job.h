@@ -52,7 +52,7 @@ struct Messages {
 [[nodiscard]] std::uint64_t incarnation_of(std::uint64_t job_epoch, std::size_t lane);
 
 // One lane of a switch in the job's tree with ranks below it; netreduce::at_root: of the aggregator where they join.
-[[nodiscard]] netreduce::TunnelRing tunnel_ring(const session::StartJob& start, std::size_t lane, std::uint32_t a_switch,
+[[nodiscard]] netreduce::TunnelRing tunnel_ring(const session::StartJob& start, std::size_t lane, std::uint32_t switch_id,
                                                 const session::SwitchEndpoint& endpoint,
                                                 netreduce::Order order = netreduce::Order::ring);
 // For a job with a single switch.
@@ -69,7 +69,7 @@ struct Messages {
 
 // Whom a lane of a switch in the job's tree has keys with; netreduce::at_root: of the aggregator where the ranks join.
 [[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const session::StartJob& start, std::size_t lane,
-                                                           std::uint32_t a_switch, const session::SwitchEndpoint& endpoint);
+                                                           std::uint32_t switch_id, const session::SwitchEndpoint& endpoint);
 [[nodiscard]] std::vector<seal::Neighbour> ring_neighbours(const TreeInstallation& installation, std::size_t lane);
 // A lane of a rank.
 [[nodiscard]] netreduce::LaneKeys ring_keys(const session::Admission& admission, std::size_t lane);

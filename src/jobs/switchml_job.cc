@@ -36,26 +36,26 @@ switchml::SwitchJobConfig lane_of(const Admission& admission, std::size_t lane) 
 }
 
 // At one switch of the tree, or the root.
-switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std::uint32_t a_switch,
+switchml::SwitchJobConfig tree_job(const StartJob& start, std::size_t lane, std::uint32_t switch_id,
                                    const SwitchEndpoint& endpoint) {
   const Placement& placement = start.admission.placement;
   switchml::SwitchJobConfig config = lane_of(start.admission, lane);
   switchml::TreePlace& tree = config.tree.emplace();
   tree.rank_epochs = start.admission.rank_epochs;
-  if (a_switch != Placement::at_server) {
-    const std::uint32_t parent = placement.parent_of_switch[a_switch];
+  if (switch_id != Placement::at_server) {
+    const std::uint32_t parent = placement.parent_of_switch[switch_id];
     tree.parent = endpoint(parent, lane);
-    tree.parent_keys = keys_of(start.switch_keys, a_switch, lane);
+    tree.parent_keys = keys_of(start.switch_keys, switch_id, lane);
     const std::vector<TreeMember> siblings = members_at(placement, parent);
     tree.number = static_cast<std::size_t>(
-        std::find_if(siblings.begin(), siblings.end(), [&](const TreeMember& each) { return each.a_switch == a_switch; }) -
+        std::find_if(siblings.begin(), siblings.end(), [&](const TreeMember& each) { return each.switch_id == switch_id; }) -
         siblings.begin());
   }
-  for (TreeMember& member : members_at(placement, a_switch)) {
-    const bool is_switch = member.a_switch != Placement::at_server;
+  for (TreeMember& member : members_at(placement, switch_id)) {
+    const bool is_switch = member.switch_id != Placement::at_server;
     if (is_switch) {
       config.members.push_back(
-          {0, endpoint(member.a_switch, lane), false, keys_of(start.switch_keys, member.a_switch, lane)});
+          {0, endpoint(member.switch_id, lane), false, keys_of(start.switch_keys, member.switch_id, lane)});
     } else {
       const std::uint32_t rank = member.ranks.front();
       config.members.push_back(
@@ -94,16 +94,16 @@ session::ProtocolRules switchml_rules() {
   return rules;
 }
 
-std::vector<TreeMember> members_at(const Placement& placement, std::uint32_t a_switch) {
+std::vector<TreeMember> members_at(const Placement& placement, std::uint32_t switch_id) {
   std::vector<TreeMember> members;
   std::map<std::uint32_t, std::size_t> number_of_switch;
   for (std::uint32_t rank = 0; rank < placement.switch_of_rank.size(); ++rank) {
     std::uint32_t child = Placement::at_server, at = placement.switch_of_rank[rank];
-    while (at != a_switch && at != Placement::at_server) {
+    while (at != switch_id && at != Placement::at_server) {
       child = at;
       at = placement.parent_of_switch[at];
     }
-    if (at != a_switch) continue;
+    if (at != switch_id) continue;
     if (child != Placement::at_server) {
       const auto [known, added] = number_of_switch.emplace(child, members.size());
       if (!added) {
@@ -121,7 +121,8 @@ std::uint32_t member_of(const Placement& placement, std::uint32_t rank) {
   const std::vector<TreeMember> members = members_at(placement, placement.switch_of_rank[rank]);
   return static_cast<std::uint32_t>(std::find_if(members.begin(), members.end(),
                                                  [&](const TreeMember& each) {
-                                                   return each.a_switch == Placement::at_server && each.ranks.contains(rank);
+                                                   return each.switch_id == Placement::at_server &&
+                                                          each.ranks.contains(rank);
                                                  }) -
                                     members.begin());
 }
@@ -169,7 +170,7 @@ std::vector<Endpoint> receivers(const TreeInstallation& installation, std::size_
 }
 
 switchml::SwitchJobConfig switchml_job(const TreeInstallation& installation, std::size_t lane) {
-  return tree_job(installation.start, lane, installation.a_switch, endpoints_of(installation));
+  return tree_job(installation.start, lane, installation.switch_id, endpoints_of(installation));
 }
 
 std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
@@ -178,7 +179,7 @@ std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
   if (installation.start.protocol == switchml_chip_rules().name) {
     return lanes * switchml::ChipSwitch::total_bytes(admission.packet_elements, admission.slots);
   }
-  const std::size_t members = session::neighbours_of(admission.placement, installation.a_switch);
+  const std::size_t members = session::neighbours_of(admission.placement, installation.switch_id);
   return lanes * (switchml::Switch::total_bytes(admission.packet_elements, admission.slots, admission.rank_epochs.size(),
                                                 members, false) +
                   (members + 1) * seal::link_bytes(admission.security));

@@ -24,10 +24,10 @@ void take_keys(const session::Admission& admission, std::size_t lane, switchml::
 // What sends to a switch of the placement, or to the root (at_server): its ranks and child switches, in the order of their
 // lowest ranks.
 struct TreeMember {
-  std::uint32_t a_switch = session::Placement::at_server;  // at_server: a rank
-  RankSet ranks;                                           // that rank, or all below the switch
+  std::uint32_t switch_id = session::Placement::at_server;  // at_server: a rank
+  RankSet ranks;                                            // that rank, or all below the switch
 };
-[[nodiscard]] std::vector<TreeMember> members_at(const session::Placement& placement, std::uint32_t a_switch);
+[[nodiscard]] std::vector<TreeMember> members_at(const session::Placement& placement, std::uint32_t switch_id);
 // The rank's number among the members where it sends.
 [[nodiscard]] std::uint32_t member_of(const session::Placement& placement, std::uint32_t rank);
 

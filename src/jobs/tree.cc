@@ -31,8 +31,8 @@ std::string check(const TreeInstallation& installation, const session::ProtocolR
     return "there are " + std::to_string(admission.rank_epochs.size()) + " rank epochs for " + std::to_string(ranks) +
            " ranks";
   const std::size_t switches = admission.placement.switches.size();
-  if (installation.a_switch >= switches || installation.switches.size() != switches) {
-    return "switch " + std::to_string(installation.a_switch) + " of " + std::to_string(switches) +
+  if (installation.switch_id >= switches || installation.switches.size() != switches) {
+    return "switch " + std::to_string(installation.switch_id) + " of " + std::to_string(switches) +
            " does not exist, or the addresses of " + std::to_string(installation.switches.size()) + " switches are given";
   }
   const auto all_hosts = [](const std::vector<Endpoint>& of) { return std::all_of(of.begin(), of.end(), session::is_host); };
@@ -71,7 +71,7 @@ void fields(Archive& a, TreeInstallation& m) {
   a.message(4, "placement", d.placement);
   a.lists(5, "switches", m.switches, session::most_switches, session::most_lanes);
   a.list(6, "root", m.root, session::most_lanes);
-  a.number(7, "a_switch", m.a_switch);
+  a.number(7, "switch_id", m.switch_id);
   a.lists(8, "cookies", s.switch_cookies, max_world_size, session::most_lanes);  // for the switch that a rank is at
   a.list(9, "rank_epochs", d.rank_epochs, max_world_size);
   a.choice(10, "security", d.security, PacketSecurity::encrypt);
@@ -97,20 +97,20 @@ std::string check_tree(const Placement& placement) {
 }
 
 session::SwitchEndpoint endpoints_of(const TreeInstallation& installation) {
-  return [&](std::uint32_t a_switch, std::size_t lane) {
-    return a_switch == netreduce::at_root ? installation.root[lane] : installation.switches[a_switch][lane];
+  return [&](std::uint32_t switch_id, std::size_t lane) {
+    return switch_id == netreduce::at_root ? installation.root[lane] : installation.switches[switch_id][lane];
   };
 }
 
-session::StartJob for_switch(const session::StartJob& start, std::uint32_t a_switch) {
+session::StartJob for_switch(const session::StartJob& start, std::uint32_t switch_id) {
   session::StartJob told = start;
   const Placement& placement = start.admission.placement;
   told.admission.keys = {};
   for (std::size_t rank = 0; rank < told.keys.size(); ++rank) {
-    if (placement.switch_of_rank[rank] != a_switch) told.keys[rank] = {};
+    if (placement.switch_of_rank[rank] != switch_id) told.keys[rank] = {};
   }
   for (std::size_t other = 0; other < told.switch_keys.size(); ++other) {
-    if (other != a_switch && placement.parent_of_switch[other] != a_switch) told.switch_keys[other] = {};
+    if (other != switch_id && placement.parent_of_switch[other] != switch_id) told.switch_keys[other] = {};
   }
   return told;
 }
@@ -120,9 +120,9 @@ session::SwitchMessage message_of(const TreeInstallation& installation) {
   return {start.protocol, start.job, start.admission.job_epoch, installation.again, encoding::encoded(installation)};
 }
 
-session::SwitchMessage tree_message(const session::StartJob& start, std::uint32_t a_switch, bool again,
+session::SwitchMessage tree_message(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                     const session::SwitchLanes& switches, std::span<const Endpoint> root) {
-  return message_of({for_switch(start, a_switch), a_switch, again, switches, {root.begin(), root.end()}});
+  return message_of({for_switch(start, switch_id), switch_id, again, switches, {root.begin(), root.end()}});
 }
 
 TreeInstallation read_tree(const session::SwitchMessage& message, const session::ProtocolRules& rules) {
@@ -145,7 +145,7 @@ void refuse_again(const TreeInstallation& installation) {
 
 std::vector<session::KnownAs> known_as(const TreeInstallation& installation) {
   std::vector<session::KnownAs> all;
-  const std::vector<Endpoint>& own = installation.switches.at(installation.a_switch);
+  const std::vector<Endpoint>& own = installation.switches.at(installation.switch_id);
   for (std::size_t lane = 0; lane < std::min(own.size(), installation.root.size()); ++lane) {
     all.push_back({installation.root[lane], own[lane]});
     for (const auto& other : installation.switches) {

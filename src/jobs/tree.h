@@ -22,7 +22,7 @@ namespace netsum::jobs {
 // A job, as a switch in its tree must know it.
 struct TreeInstallation {
   session::StartJob start;
-  std::uint32_t a_switch = 0;
+  std::uint32_t switch_id = 0;
   bool again = false;                           // as SwitchMessage's
   std::vector<std::vector<Endpoint>> switches;  // [switch][lane]
   std::vector<Endpoint> root;                   // [lane]
@@ -30,10 +30,10 @@ struct TreeInstallation {
 [[nodiscard]] session::SwitchEndpoint endpoints_of(const TreeInstallation& installation);
 
 // What the switch is told of the job: no keys but those of the results, of the ranks and switches next to it, and its own.
-[[nodiscard]] session::StartJob for_switch(const session::StartJob& start, std::uint32_t a_switch);
+[[nodiscard]] session::StartJob for_switch(const session::StartJob& start, std::uint32_t switch_id);
 [[nodiscard]] session::SwitchMessage message_of(const TreeInstallation& installation);
 // For a switch of the placement, whose own lanes are known; `root`: the aggregator's lanes.
-[[nodiscard]] session::SwitchMessage tree_message(const session::StartJob& start, std::uint32_t a_switch, bool again,
+[[nodiscard]] session::SwitchMessage tree_message(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                   const session::SwitchLanes& switches, std::span<const Endpoint> root);
 // At the switch, of a protocol with these rules, all that does not depend on its own part. Throws Error: refused.
 [[nodiscard]] TreeInstallation read_tree(const session::SwitchMessage& message, const session::ProtocolRules& rules);

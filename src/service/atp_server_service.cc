@@ -119,11 +119,11 @@ std::unique_ptr<ServedJob> AtpServerService::start(const session::StartJob& star
   return job;
 }
 
-session::SwitchMessage AtpServerService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+session::SwitchMessage AtpServerService::describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
   return jobs::message_of(
-      jobs::installation_for(start, a_switch, settings_(start.job),
+      jobs::installation_for(start, switch_id, settings_(start.job),
                              jobs::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own, again));
 }
 

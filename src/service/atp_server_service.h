@@ -18,7 +18,7 @@ class AtpServerService final : public Service {
   void report(std::size_t lane, Counters& counters) const override;
   [[nodiscard]] std::optional<session::ProtocolRules> rules() const override { return jobs::atp_rules(settings_, parts_); }
   [[nodiscard]] std::unique_ptr<ServedJob> start(const session::StartJob& start) override;
-  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override;
 

@@ -157,10 +157,10 @@ std::unique_ptr<ServedJob> NetReduceService::start(const session::StartJob& star
   return job;
 }
 
-session::SwitchMessage NetReduceService::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+session::SwitchMessage NetReduceService::describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
-  return jobs::tree_message(start, a_switch, again, switches, own);
+  return jobs::tree_message(start, switch_id, again, switches, own);
 }
 
 session::InstallationCost NetReduceService::cost(const session::SwitchMessage& message) const {

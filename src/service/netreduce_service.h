@@ -37,7 +37,7 @@ class NetReduceService final : public Service {
     return wire_ ? jobs::bump_rules(wire_->racks) : jobs::netreduce_rules();
   }
   [[nodiscard]] std::unique_ptr<ServedJob> start(const session::StartJob& start) override;
-  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+  [[nodiscard]] session::SwitchMessage describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                 const session::SwitchLanes& switches,
                                                 std::span<const Endpoint> own) const override;
   [[nodiscard]] std::string takes() const override { return !wire_ || wire_->racks ? rules()->name : std::string(); }

@@ -68,7 +68,7 @@ class Service {
   [[nodiscard]] virtual std::unique_ptr<ServedJob> start(const session::StartJob& start);
   // For a switch of the job's placement, whose own lanes are known. `own`: this aggregator's lanes. `again`: it was told
   // before.
-  [[nodiscard]] virtual session::SwitchMessage describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+  [[nodiscard]] virtual session::SwitchMessage describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                         const session::SwitchLanes& switches,
                                                         std::span<const Endpoint> own) const;
 

@@ -125,10 +125,10 @@ std::unique_ptr<ServedJob> SwitchMlJobs<Machine>::start(const session::StartJob&
 }
 
 template <class Machine>
-session::SwitchMessage SwitchMlJobs<Machine>::describe(const session::StartJob& start, std::uint32_t a_switch, bool again,
+session::SwitchMessage SwitchMlJobs<Machine>::describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                                        const session::SwitchLanes& switches,
                                                        std::span<const Endpoint> own) const {
-  return jobs::tree_message(start, a_switch, again, switches, own);
+  return jobs::tree_message(start, switch_id, again, switches, own);
 }
 
 template <class Machine>

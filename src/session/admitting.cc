@@ -170,7 +170,7 @@ std::uint32_t most_in_flight(const Requests& ranks, const Placement& placement, 
   }
   const std::uint64_t of_slot = charged_bytes(packet_elements) * std::max(1U, packets_of_slot);
   std::uint64_t most = UINT32_MAX;
-  for (const auto& [a_switch, node] : at) {
+  for (const auto& [switch_id, node] : at) {
     if (node.buffer != 0 && node.ranks != 0) most = std::min(most, node.buffer / (of_slot * node.ranks));
   }
   return static_cast<std::uint32_t>(most);
@@ -190,8 +190,8 @@ Plan plan(const Requests& ranks, const ProtocolRules& rules, const Supply& suppl
   if (first.slots_fixed == 0) gathered.window = longest_window(ranks, plan.packet_elements);
   const std::uint32_t least = first.slots_fixed != 0 ? first.slots_fixed : least_slots;
   gathered.room = supply.slots_free / std::max(1U, supply.config.lanes) / least;
-  for (const std::string& a_switch : plan.placement.switches) {
-    if (const OwnPart* const said = supply.said(a_switch)) gathered.parents.push_back(said);
+  for (const std::string& switch_id : plan.placement.switches) {
+    if (const OwnPart* const said = supply.said(switch_id)) gathered.parents.push_back(said);
   }
   std::vector<stream::Progress> progress;
   for (const JoinRequest* const rank : ranks) progress.push_back(rank->progress);

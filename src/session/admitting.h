@@ -53,7 +53,7 @@ struct Supply {
   const MemoryAccount& memory;
   std::uint64_t memory_quota = 0;  // of the job's tenant
   std::vector<const OwnPart*> others;
-  std::function<const OwnPart*(const std::string& a_switch)> said;  // by a switch, for the protocol; null: nothing
+  std::function<const OwnPart*(const std::string& switch_id)> said;  // by a switch, for the protocol; null: nothing
 };
 struct Plan {
   Refusal refusal = Refusal::none;

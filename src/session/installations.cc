@@ -6,8 +6,8 @@
 
 namespace netsum::session {
 
-void Installations::keep(const std::string& a_switch, Time now) {
-  Switch& kept = switches_[a_switch];
+void Installations::keep(const std::string& switch_id, Time now) {
+  Switch& kept = switches_[switch_id];
   ++kept.users;
   kept.rests_until = now;
 }
@@ -21,9 +21,9 @@ bool Installations::add(std::uint64_t job_epoch, const Placement& placement, Tim
   job.ready_at = now + installation_patience;
   job.needed = needed;
   for (std::size_t i = 0; i < placement.switches.size(); ++i) {
-    Switch& a_switch = switches_[placement.switches[i]];
-    ++a_switch.users;
-    job.moved |= !a_switch.lanes.empty();
+    Switch& node = switches_[placement.switches[i]];
+    ++node.users;
+    job.moved |= !node.lanes.empty();
     job.members.push_back({placement.switches[i], placement.parent_of_switch[i], now, now});
   }
   if (needed) job.moved = all_known(job);
@@ -35,33 +35,33 @@ void Installations::remove(std::uint64_t job_epoch) {
   if (job.empty()) return;
   for (const Member& member : job.mapped().members) {
     // A switch that does not answer forgets the job when its lease ends.
-    if (Switch& a_switch = switches_.at(member.name); a_switch.reached) a_switch.parting.push_back(job_epoch);
+    if (Switch& node = switches_.at(member.name); node.reached) node.parting.push_back(job_epoch);
     leave(member.name);
   }
 }
 
-void Installations::leave(const std::string& a_switch) {
-  const auto found = switches_.find(a_switch);
+void Installations::leave(const std::string& switch_id) {
+  const auto found = switches_.find(switch_id);
   --found->second.users;
   if (found->second.users == 0 && found->second.parting.empty() && !found->second.busy_until) switches_.erase(found);
 }
 
-void Installations::answered(Switch& a_switch) {
-  a_switch.busy_until.reset();
-  a_switch.rest = installation_retry;
-  a_switch.rests_until = Time{};
+void Installations::answered(Switch& node) {
+  node.busy_until.reset();
+  node.rest = installation_retry;
+  node.rests_until = Time{};
 }
 
 void Installations::on_greeted(const std::string& name, const std::vector<Endpoint>& lanes, std::uint64_t instance,
                                Time now) {
   const auto found = switches_.find(name);
   if (found == switches_.end()) return;
-  Switch& a_switch = found->second;
-  answered(a_switch);
-  a_switch.reached = true;
-  const bool moved = a_switch.lanes != lanes, restarted = a_switch.instance != instance;
-  a_switch.instance = instance;
-  a_switch.lanes = lanes;
+  Switch& node = found->second;
+  answered(node);
+  node.reached = true;
+  const bool moved = node.lanes != lanes, restarted = node.instance != instance;
+  node.instance = instance;
+  node.lanes = lanes;
   for (auto& [epoch, job] : jobs_) {
     for (std::size_t i = 0; i < job.members.size(); ++i) {
       Member& member = job.members[i];
@@ -79,11 +79,11 @@ void Installations::on_greeted(const std::string& name, const std::vector<Endpoi
   }
 }
 
-Installations::Member* Installations::find(std::uint64_t job_epoch, const std::string& a_switch) {
+Installations::Member* Installations::find(std::uint64_t job_epoch, const std::string& switch_id) {
   const auto job = jobs_.find(job_epoch);
   if (job == jobs_.end()) return nullptr;
   auto& members = job->second.members;
-  const auto member = std::find_if(members.begin(), members.end(), [&](const Member& m) { return m.name == a_switch; });
+  const auto member = std::find_if(members.begin(), members.end(), [&](const Member& m) { return m.name == switch_id; });
   return member == members.end() ? nullptr : &*member;
 }
 
@@ -117,12 +117,12 @@ void Installations::on_uninstalled(const std::string& name) {
 void Installations::on_failure(const std::string& name, Time now) {
   const auto found = switches_.find(name);
   if (found == switches_.end()) return;
-  Switch& a_switch = found->second;
-  a_switch.busy_until.reset();
-  a_switch.reached = false;  // it may come back at other endpoints
-  a_switch.parting.clear();
-  a_switch.rests_until = now + a_switch.rest;
-  a_switch.rest = std::min(a_switch.rest * 2, installation_rest);
+  Switch& node = found->second;
+  node.busy_until.reset();
+  node.reached = false;  // it may come back at other endpoints
+  node.parting.clear();
+  node.rests_until = now + node.rest;
+  node.rest = std::min(node.rest * 2, installation_rest);
 }
 
 std::vector<std::uint64_t> Installations::take_moved() {
@@ -170,28 +170,28 @@ std::vector<Installations::Due> Installations::take_due(Time now) {
   for (auto next = switches_.begin(); next != switches_.end();) {
     const auto here = next++;
     const std::string& name = here->first;
-    Switch& a_switch = here->second;
-    if (a_switch.busy_until && *a_switch.busy_until <= now) on_failure(name, now);
-    if (a_switch.users == 0 && a_switch.parting.empty() && !a_switch.busy_until) {
+    Switch& node = here->second;
+    if (node.busy_until && *node.busy_until <= now) on_failure(name, now);
+    if (node.users == 0 && node.parting.empty() && !node.busy_until) {
       switches_.erase(here);
       continue;
     }
-    if (a_switch.busy_until || a_switch.rests_until > now) continue;
-    if (!a_switch.reached) {
-      if (a_switch.users == 0) continue;
+    if (node.busy_until || node.rests_until > now) continue;
+    if (!node.reached) {
+      if (node.users == 0) continue;
       due.push_back({Ask::greet, name});
-    } else if (!a_switch.parting.empty()) {
-      due.push_back({Ask::uninstall, name, a_switch.parting.back()});
-      a_switch.parting.pop_back();
+    } else if (!node.parting.empty()) {
+      due.push_back({Ask::uninstall, name, node.parting.back()});
+      node.parting.pop_back();
     } else if (const auto install = installs.find(name); install != installs.end()) {
       Member& told = jobs_.at(install->second.second.job_epoch).members[install->second.second.index];
-      if (!told.first_told) told.first_told = a_switch.instance;
+      if (!told.first_told) told.first_told = node.instance;
       told.sent = told.news;
       due.push_back(std::move(install->second.second));
     } else {
       continue;
     }
-    a_switch.busy_until = now + installation_deadline;
+    node.busy_until = now + installation_deadline;
   }
   return due;
 }
@@ -237,28 +237,28 @@ bool Installations::parting() const {
 
 Time Installations::next_timeout(Time now) const {
   Time next = never;
-  for (const auto& [name, a_switch] : switches_) {
-    if (a_switch.busy_until) {
-      next = std::min(next, *a_switch.busy_until);
-    } else if (!a_switch.reached ? a_switch.users != 0 : !a_switch.parting.empty()) {
-      next = std::min(next, std::max(now, a_switch.rests_until));
+  for (const auto& [name, node] : switches_) {
+    if (node.busy_until) {
+      next = std::min(next, *node.busy_until);
+    } else if (!node.reached ? node.users != 0 : !node.parting.empty()) {
+      next = std::min(next, std::max(now, node.rests_until));
     }
   }
   for (const auto& [epoch, job] : jobs_) {
     if (!job.said_ready) next = std::min(next, ready(job, now) ? now : job.needed ? never : job.ready_at);
     for (const Member& member : job.members) {
       if (job.needed && !member.silent) next = std::min(next, member.heard + installation_lease);
-      const Switch& a_switch = switches_.at(member.name);
-      if (!a_switch.reached || a_switch.busy_until || !may_be_told(job, member)) continue;
-      next = std::min(next, std::max(member.due, a_switch.rests_until));
+      const Switch& node = switches_.at(member.name);
+      if (!node.reached || node.busy_until || !may_be_told(job, member)) continue;
+      next = std::min(next, std::max(member.due, node.rests_until));
     }
   }
   return next;
 }
 
 SwitchEndpoint switch_endpoints(std::vector<std::vector<Endpoint>> lanes) {
-  return [lanes = std::move(lanes)](std::uint32_t a_switch, std::size_t lane) {
-    return a_switch < lanes.size() && lane < lanes[a_switch].size() ? lanes[a_switch][lane] : Endpoint{};
+  return [lanes = std::move(lanes)](std::uint32_t switch_id, std::size_t lane) {
+    return switch_id < lanes.size() && lane < lanes[switch_id].size() ? lanes[switch_id][lane] : Endpoint{};
   };
 }
 

@@ -36,25 +36,25 @@ class Installations {
   enum class Ask : std::uint8_t { greet, install, uninstall };
   struct Due {
     Ask what{};
-    std::string a_switch;
+    std::string switch_id;
     std::uint64_t job_epoch = 0;  // not for a greeting
     std::uint32_t index = 0;      // install: the switch's index in the job's placement
     bool again = false;  // install: it has accepted the job before, or has been started again since it was first told
   };
 
   // Greets the switch whether or not a job needs it now.
-  void keep(const std::string& a_switch, Time now);
+  void keep(const std::string& switch_id, Time now);
   // `needed`: the job cannot do without any of its switches, and waits for all of them. A switch that answers only later
   // might have been told before, and have lost sums since. False: too many switches; none of the job's is told.
   [[nodiscard]] bool add(std::uint64_t job_epoch, const Placement& placement, Time now, bool needed = false);
   void remove(std::uint64_t job_epoch);
 
   // Answers of a switch. `instance`: drawn at its start.
-  void on_greeted(const std::string& a_switch, const std::vector<Endpoint>& lanes, std::uint64_t instance, Time now);
-  void on_installed(std::uint64_t job_epoch, const std::string& a_switch, std::uint64_t instance, Time now);
-  void on_refused(std::uint64_t job_epoch, const std::string& a_switch, Time now);  // it cannot take the job, or will not
-  void on_uninstalled(const std::string& a_switch);
-  void on_failure(const std::string& a_switch, Time now);  // to any message: no answer in time, or an invalid one
+  void on_greeted(const std::string& switch_id, const std::vector<Endpoint>& lanes, std::uint64_t instance, Time now);
+  void on_installed(std::uint64_t job_epoch, const std::string& switch_id, std::uint64_t instance, Time now);
+  void on_refused(std::uint64_t job_epoch, const std::string& switch_id, Time now);  // it cannot take the job, or will not
+  void on_uninstalled(const std::string& switch_id);
+  void on_failure(const std::string& switch_id, Time now);  // to any message: no answer in time, or an invalid one
 
   // Jobs whose switches' endpoints have changed since the last call. A job that needs all its switches is listed only once
   // all are known. Call this, and act on it, before take_due().
@@ -73,7 +73,7 @@ class Installations {
   [[nodiscard]] std::vector<Due> take_silent(Time now);
 
   [[nodiscard]] Time next_timeout(Time now) const;
-  [[nodiscard]] bool knows(const std::string& a_switch) const { return switches_.contains(a_switch); }
+  [[nodiscard]] bool knows(const std::string& switch_id) const { return switches_.contains(switch_id); }
   [[nodiscard]] bool parting() const;  // some switches are yet to be told that a job has ended
 
  private:
@@ -103,12 +103,12 @@ class Installations {
     std::vector<Member> members;
   };
 
-  [[nodiscard]] Member* find(std::uint64_t job_epoch, const std::string& a_switch);
+  [[nodiscard]] Member* find(std::uint64_t job_epoch, const std::string& switch_id);
   [[nodiscard]] bool all_known(const Job& job) const;
   [[nodiscard]] bool may_be_told(const Job& job, const Member& member) const;
   [[nodiscard]] static bool ready(const Job& job, Time now);
-  void answered(Switch& a_switch);
-  void leave(const std::string& a_switch);
+  void answered(Switch& node);
+  void leave(const std::string& switch_id);
 
   std::map<std::string, Switch> switches_;
   std::map<std::uint64_t, Job> jobs_;

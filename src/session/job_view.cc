@@ -4,11 +4,11 @@
 
 namespace netsum::session {
 
-RankSet refined(const RankSet& missing, const Placement& placement, const std::string& a_switch, const RankSet& of_switch) {
+RankSet refined(const RankSet& missing, const Placement& placement, const std::string& switch_id, const RankSet& of_switch) {
   RankSet below;
   for (std::uint32_t rank = 0; rank < placement.switch_of_rank.size(); ++rank) {
     std::uint32_t at = placement.switch_of_rank[rank];
-    while (at != Placement::at_server && placement.switches[at] != a_switch) at = placement.parent_of_switch[at];
+    while (at != Placement::at_server && placement.switches[at] != switch_id) at = placement.parent_of_switch[at];
     if (at != Placement::at_server) below.insert(rank);
   }
   const auto both = [](const RankSet& a, const RankSet& b) { return a.minus(a.minus(b)); };

@@ -21,7 +21,7 @@ struct JobView {
 
 // A switch knows only that ranks below another switch are missing. That switch's own last report replaces them, if it names
 // some that are still missing.
-[[nodiscard]] RankSet refined(const RankSet& missing, const Placement& placement, const std::string& a_switch,
+[[nodiscard]] RankSet refined(const RankSet& missing, const Placement& placement, const std::string& switch_id,
                               const RankSet& of_switch);
 
 }  // namespace netsum::session

@@ -51,7 +51,7 @@ struct Placement {
                                   std::count(placement.parent_of_switch.begin(), placement.parent_of_switch.end(), at));
 }
 // Where a switch of the placement receives on a lane.
-using SwitchEndpoint = std::function<Endpoint(std::uint32_t a_switch, std::size_t lane)>;
+using SwitchEndpoint = std::function<Endpoint(std::uint32_t switch_id, std::size_t lane)>;
 
 enum class Refusal : std::uint8_t {
   none,

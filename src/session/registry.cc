@@ -239,8 +239,8 @@ struct Registry::Impl {
         supply.others.push_back(&other.own);
       }
     }
-    supply.said = [this, &rules](const std::string& a_switch) -> const OwnPart* {
-      const auto found = said.find(a_switch);
+    supply.said = [this, &rules](const std::string& switch_id) -> const OwnPart* {
+      const auto found = said.find(switch_id);
       return found == said.end() ? nullptr : profile_of(found->second, rules.name);
     };
     return supply;
@@ -604,10 +604,10 @@ void Registry::admission_told(std::uint64_t job_epoch, Time now) {
   for (auto& [rank, member] : job->ranks) member.liveness.hear(now);
 }
 
-void Registry::on_greeted(const std::string& a_switch, const std::vector<Profile>& profiles) {
+void Registry::on_greeted(const std::string& switch_id, const std::vector<Profile>& profiles) {
   const bool parent = std::any_of(impl_->config.switch_parents.begin(), impl_->config.switch_parents.end(),
-                                  [&](const auto& entry) { return entry.second == a_switch; });
-  if (parent) impl_->said[a_switch] = profiles;
+                                  [&](const auto& entry) { return entry.second == switch_id; });
+  if (parent) impl_->said[switch_id] = profiles;
 }
 
 void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now) {

@@ -102,7 +102,7 @@ class Registry {
   void admission_told(std::uint64_t job_epoch, Time now);
   // What a switch says of itself: of those that are parents of others, and that no rank names; for jobs that begin from now
   // on.
-  void on_greeted(const std::string& a_switch, const std::vector<Profile>& profiles);
+  void on_greeted(const std::string& switch_id, const std::vector<Profile>& profiles);
 
   // The job has failed if a rank leaves for a reason: the first one's is the job's, once all have left.
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now);

@@ -175,8 +175,8 @@ class Racks(unittest.TestCase):
             with cli.Switch("--switch-parent", f"{leaf.address}={middle.address}") as spine:
                 places = [leaf, leaf, middle, other, spine]
                 run_all(self, self.ranks_in(spine, places, *SMALL, "--iterations", 3))
-                for a_switch in (leaf, middle, other, spine):
-                    cli.until(lambda a=a_switch: not a.status()["jobs"], 10, "all switches forget a job that has ended")
+                for switch_id in (leaf, middle, other, spine):
+                    cli.until(lambda a=switch_id: not a.status()["jobs"], 10, "all switches forget a job that has ended")
                 ranks = self.ranks_in(spine, places, *SMALL, "--iterations", 1_000_000)
                 try:
                     for process in ranks:

@@ -50,8 +50,8 @@ class Racks(unittest.TestCase):
     def test_a_rack_sends_each_chunk_upstream_once_however_many_workers_are_in_it(self):
         with cli.Switch() as one, cli.Switch() as two, cli.Switch() as four, cli.Switch() as root:
             with running(cli.ranks_in_tree(root, [one, two, two, four, four, four, four], *UNENDING)):
-                for a_switch, workers in ((one, 1), (two, 2), (four, 4)):
-                    counters = a_switch.status()["jobs"][0]["counters"]
+                for switch_id, workers in ((one, 1), (two, 2), (four, 4)):
+                    counters = switch_id.status()["jobs"][0]["counters"]
                     with self.subTest(workers=workers):
                         self.assertGreater(counters["chunks"], 0)
                         self.assertEqual(counters["sums_sent"] - counters["sums_repeated"], counters["chunks"])
@@ -64,8 +64,8 @@ class Racks(unittest.TestCase):
                 for process in cli.ranks_in_tree(root, places, *SMALL, "--iterations", 3):
                     with process:
                         self.assertEqual(process.wait(60), 0, process.err)
-                for a_switch in (leaf, middle, other, root):
-                    cli.until(lambda a=a_switch: not a.status()["jobs"], 10, "all switches forget a job that has ended")
+                for switch_id in (leaf, middle, other, root):
+                    cli.until(lambda a=switch_id: not a.status()["jobs"], 10, "all switches forget a job that has ended")
                 with running(cli.ranks_in_tree(root, places, *UNENDING)):
                     below = [a.status()["jobs"][0]["world_size"] for a in (leaf, middle, other)]
                 self.assertEqual([2, 3, 1], below)

@@ -48,7 +48,7 @@ void check_again(const jobs::AtpInstallation& installation) {
 template <class Read>
 void check_again(const jobs::TreeInstallation& installation, const Read& read) {
   const auto message_of = [](const jobs::TreeInstallation& of) {
-    return jobs::tree_message(of.start, of.a_switch, of.again, of.switches, of.root);
+    return jobs::tree_message(of.start, of.switch_id, of.again, of.switches, of.root);
   };
   const session::SwitchMessage first = message_of(installation);
   const auto again = read_own(first, read);
@@ -224,7 +224,7 @@ void on_life(fuzz::CheckedRegistry& registry, bool leaves, FuzzedDataProvider& i
 }
 
 // Of a job that began here, or of none.
-void on_install(const session::StartJob* start, Switch& a_switch, FuzzedDataProvider& input) {
+void on_install(const session::StartJob* start, Switch& node, FuzzedDataProvider& input) {
   session::SwitchMessage told{"atp", "train", 1, false, {}};
   if (start != nullptr) told = fuzz::CheckedRegistry::message_for(*start, a_switch_of(*start, input));
   if (start == nullptr || input.ConsumeIntegralInRange<int>(0, 7) == 0) told.protocol = any_rules(input).name;
@@ -232,7 +232,7 @@ void on_install(const session::StartJob* start, Switch& a_switch, FuzzedDataProv
     const std::string any = input.ConsumeRandomLengthString(512);
     told.own.assign(any.begin(), any.end());
   }
-  if (const auto message = passed(told, input)) a_switch.install(*message);
+  if (const auto message = passed(told, input)) node.install(*message);
 }
 
 }  // namespace
@@ -240,7 +240,7 @@ void on_install(const session::StartJob* start, Switch& a_switch, FuzzedDataProv
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   FuzzedDataProvider input(data, size);
   fuzz::CheckedRegistry registry;
-  Switch a_switch;
+  Switch node;
   while (input.remaining_bytes() > 0) {
     const auto latest = [&](bool trees) -> const session::StartJob* {
       for (auto start = registry.starts.rbegin(); start != registry.starts.rend(); ++start) {
@@ -262,13 +262,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         on_life(registry, true, input);
         break;
       case 6:
-        on_install(latest(false), a_switch, input);
+        on_install(latest(false), node, input);
         break;
       case 7:
-        on_install(latest(true), a_switch, input);
+        on_install(latest(true), node, input);
         break;
       case 8:
-        if (const auto ended = passed(control::Uninstall{1}, input)) a_switch.uninstall(ended->job_epoch);
+        if (const auto ended = passed(control::Uninstall{1}, input)) node.uninstall(ended->job_epoch);
         break;
       case 9:
         static_cast<void>(passed(control::HelloRequest{"train"}, input));

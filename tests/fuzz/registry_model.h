@@ -54,8 +54,8 @@ class CheckedRegistry {
   std::vector<session::StartJob> starts;  // the latest few
 
   // Where a job's switches are: next to each other, and told of themselves.
-  [[nodiscard]] static Endpoint endpoint_of_switch(std::uint32_t a_switch, std::size_t lane) {
-    return {.address = {0xfd, 9, static_cast<std::uint8_t>(a_switch)}, .port = static_cast<std::uint16_t>(1 + lane)};
+  [[nodiscard]] static Endpoint endpoint_of_switch(std::uint32_t switch_id, std::size_t lane) {
+    return {.address = {0xfd, 9, static_cast<std::uint8_t>(switch_id)}, .port = static_cast<std::uint16_t>(1 + lane)};
   }
   [[nodiscard]] static std::vector<Endpoint> own_lanes() {
     return {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
@@ -65,13 +65,14 @@ class CheckedRegistry {
     return start.protocol == jobs::netreduce_rules().name;
   }
   // What the switch is told of the job.
-  [[nodiscard]] static session::SwitchMessage message_for(const session::StartJob& start, std::uint32_t a_switch) {
-    if (is_atp(start)) return jobs::message_of(jobs::installation_for(start, a_switch, {}, endpoint_of_switch, own_lanes()));
+  [[nodiscard]] static session::SwitchMessage message_for(const session::StartJob& start, std::uint32_t switch_id) {
+    if (is_atp(start))
+      return jobs::message_of(jobs::installation_for(start, switch_id, {}, endpoint_of_switch, own_lanes()));
     session::SwitchLanes switches;
     for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
       switches.push_back({endpoint_of_switch(i, 0), endpoint_of_switch(i, 1)});
     }
-    return jobs::tree_message(start, a_switch, false, switches, own_lanes());
+    return jobs::tree_message(start, switch_id, false, switches, own_lanes());
   }
 
   void join(const session::JoinRequest& request) {

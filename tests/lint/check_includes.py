@@ -47,6 +47,7 @@ ALLOWED = {
 OF_BINDINGS = {
     "bindings/settings": {"base", "transport"},
     "bindings/staging": set(),
+    "bindings/c": {"bindings/settings"},
     "bindings/nccl": {"base", "transport", "runtime", "bindings/settings"},
     "bindings/torch": {"bindings/settings", "bindings/staging"},
     "bindings/mpi": {"stream", "transport", "bindings/settings"},
@@ -68,7 +69,7 @@ PURE_THIRD_PARTY = {"base": {"hwy"}, "kernels": {"hwy"}, "seal": {"highwayhash",
 
 # The public API's words that every layer uses; the rest of include/netsum are the façades, of these.
 FACADES = {"collective", "daemon", "parallel"}
-PUBLIC_WORDS = {"netsum/error.h", "netsum/tenant.h", "netsum/types.h"}
+PUBLIC_WORDS = {"netsum/error.h", "netsum/tenant.h", "netsum/types.h", "netsum/version.h"}
 GENERATED = {"version.h"}
 
 # How messages travel is the border's, where one from outside becomes a validated value; and of the digest of their layouts.

@@ -76,7 +76,7 @@ struct Job {
   explicit Job(const JobSetup& s) : setup(s), topology(s.topology) {}
 
   [[nodiscard]] std::uint32_t ranks() const { return topology.world_size(); }
-  [[nodiscard]] std::uint32_t switch_node(std::uint32_t a_switch) const { return ranks() + a_switch; }
+  [[nodiscard]] std::uint32_t switch_node(std::uint32_t switch_id) const { return ranks() + switch_id; }
   [[nodiscard]] std::uint32_t server_node() const { return ranks() + static_cast<std::uint32_t>(topology.switches()); }
   [[nodiscard]] std::uint32_t node_of(const Topology::Child& child) const {
     return child.is_switch ? switch_node(child.index) : child.index;
@@ -298,11 +298,11 @@ class WorkerNode final : public Node {
 
 class SwitchNode final : public Node {
  public:
-  SwitchNode(JobPointer job, std::uint32_t a_switch)
+  SwitchNode(JobPointer job, std::uint32_t switch_id)
       : job_(std::move(job)),
-        which_(a_switch),
-        merges_(job_->setup.wrongly == Wrongly::root_merges_resends && job_->topology.level(a_switch) == 1),
-        losses_left_(a_switch == 0 ? job_->setup.losses : 0),
+        which_(switch_id),
+        merges_(job_->setup.wrongly == Wrongly::root_merges_resends && job_->topology.level(switch_id) == 1),
+        losses_left_(switch_id == 0 ? job_->setup.losses : 0),
         memory_(memory_for(netsum::atp::Switch::memory_bytes(config(*job_)))),
         switch_(config(*job_), bytes_of(memory_)) {
     learn();

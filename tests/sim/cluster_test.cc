@@ -62,9 +62,9 @@ class Wrapped : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return inner_->aggregator_service(scenario, lanes);
   }
-  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t a_switch,
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t switch_id,
                                                                const service::Lanes& lanes) const override {
-    return inner_->switch_service(scenario, a_switch, lanes);
+    return inner_->switch_service(scenario, switch_id, lanes);
   }
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {
     return inner_->worker_lane(plan);

@@ -89,7 +89,7 @@ TEST(Fabric, ABufferDropsWhatDoesNotFitAndMarksBehindItsThreshold) {
 
 TEST(Fabric, PortsOfASwitchShareItsBuffer) {
   Uniform all = links({.bits_per_second = gigabit});
-  all.a_switch.shared_buffer_bytes = 3000;
+  all.switch_plan.shared_buffer_bytes = 3000;
   const Topology topology = star(2, all);
   Fabric fabric(topology, 1);
   EXPECT_TRUE(fabric.forward(Time{}, 0, 1, 1000));

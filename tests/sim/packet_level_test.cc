@@ -208,9 +208,9 @@ TEST(PacketLevel, HostsAndSwitchesTakeTheirTimeForEachPacket) {
   // 1000 packets of numbers, and one for each of the 256 slots that agrees on the first exponents.
   EXPECT_NEAR(1.256 * 3, time(), 0.1);
   all.host.send_cost = all.host.receive_cost = {};
-  all.a_switch.receive_cost = microseconds(3);
+  all.switch_plan.receive_cost = microseconds(3);
   EXPECT_NEAR(1.256 * 6, time(), 0.3);  // the packets of both
-  all.a_switch.threads = 4;             // one lane keeps one of them busy
+  all.switch_plan.threads = 4;            // one lane keeps one of them busy
   EXPECT_NEAR(1.256 * 6, time(), 0.3);
   EXPECT_LT(fast, 1);
 }

@@ -100,8 +100,8 @@ TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {
   const sim::Experiment experiment = parse_scenario(
       "[network]\nkind = \"tree\"\nfan_out = [2, 2, 2]\n[aggregation]\nswitches = \"all\"\n[[job]]\nelements = 1\n", "t");
   ASSERT_EQ(6U, experiment.switches.size());
-  const auto name = [&](std::uint32_t a_switch) {
-    return a_switch == UINT32_MAX ? "root" : experiment.topology[experiment.switches[a_switch]].name;
+  const auto name = [&](std::uint32_t switch_id) {
+    return switch_id == UINT32_MAX ? "root" : experiment.topology[experiment.switches[switch_id]].name;
   };
   EXPECT_EQ("s1.1", name(experiment.jobs[0].plan.switch_of_rank[7]));
   EXPECT_EQ("s1", name(experiment.parent_of_switch[experiment.jobs[0].plan.switch_of_rank[7]]));

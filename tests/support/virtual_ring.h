@@ -76,15 +76,15 @@ class VirtualRing final : public VirtualJob {
     return lanes_[lane].hosts[rank]->host;
   }
   // The root's; those of the tree's switches follow it.
-  [[nodiscard]] netreduce::Tunnel& tunnel(std::uint32_t lane = 0, std::size_t a_switch = 0) {
-    return lanes_[lane].switches[a_switch]->tunnel;
+  [[nodiscard]] netreduce::Tunnel& tunnel(std::uint32_t lane = 0, std::size_t switch_id = 0) {
+    return lanes_[lane].switches[switch_id]->tunnel;
   }
-  [[nodiscard]] const netreduce::RingCounters& counters(std::uint32_t lane = 0, std::size_t a_switch = 0) const {
-    return *lanes_[lane].switches[a_switch]->tunnel.accelerator().ring_counters(incarnation_of(lane));
+  [[nodiscard]] const netreduce::RingCounters& counters(std::uint32_t lane = 0, std::size_t switch_id = 0) const {
+    return *lanes_[lane].switches[switch_id]->tunnel.accelerator().ring_counters(incarnation_of(lane));
   }
   [[nodiscard]] static std::uint64_t incarnation_of(std::uint32_t lane) { return 0x1234567890abcdef + lane; }
-  [[nodiscard]] static Endpoint address_of_switch(std::uint32_t a_switch, std::uint32_t lane = 0) {
-    const std::uint32_t number = a_switch == netreduce::at_root ? 255 : 254 - a_switch;
+  [[nodiscard]] static Endpoint address_of_switch(std::uint32_t switch_id, std::uint32_t lane = 0) {
+    const std::uint32_t number = switch_id == netreduce::at_root ? 255 : 254 - switch_id;
     return endpoint_of(static_cast<std::uint8_t>(number), static_cast<std::uint16_t>(7170 + lane));
   }
   [[nodiscard]] static Endpoint address_of_host(std::uint32_t rank, std::uint32_t lane = 0) {
@@ -134,14 +134,14 @@ class VirtualRing final : public VirtualJob {
     std::vector<std::unique_ptr<Host>> hosts;
   };
 
-  [[nodiscard]] std::unique_ptr<Switch> make_switch(std::uint32_t a_switch, std::uint32_t lane,
+  [[nodiscard]] std::unique_ptr<Switch> make_switch(std::uint32_t switch_id, std::uint32_t lane,
                                                     const netreduce::RingConfig& config,
                                                     const std::vector<netreduce::Member>& members,
                                                     const netreduce::Tree& tree) {
-    auto made = std::make_unique<Switch>(network, address_of_switch(a_switch, lane));
+    auto made = std::make_unique<Switch>(network, address_of_switch(switch_id, lane));
     const netreduce::Places places{[&](std::uint32_t rank) { return address_of_host(rank, lane); },
                                    [&](std::uint32_t other) { return address_of_switch(other, lane); }};
-    auto ring = netreduce::tunnel_ring(config, members, tree, a_switch, places);
+    auto ring = netreduce::tunnel_ring(config, members, tree, switch_id, places);
     for (netreduce::Line& line : ring.ring.lines) {
       if (config_.naks_pass) line.answers.reset();
     }
@@ -178,8 +178,8 @@ class VirtualRing final : public VirtualJob {
     netreduce::Tree tree = config_.tree;
     tree.switch_of_rank.resize(config_.ranks, netreduce::at_root);
     lane.switches.push_back(make_switch(netreduce::at_root, number, ring, members, tree));
-    for (std::uint32_t a_switch = 0; a_switch < tree.parent_of_switch.size(); ++a_switch) {
-      lane.switches.push_back(make_switch(a_switch, number, ring, members, tree));
+    for (std::uint32_t switch_id = 0; switch_id < tree.parent_of_switch.size(); ++switch_id) {
+      lane.switches.push_back(make_switch(switch_id, number, ring, members, tree));
     }
     for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
       netreduce::RoceHostConfig c;

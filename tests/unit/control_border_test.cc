@@ -536,7 +536,7 @@ TEST(Border, InstallationsThatMakeNoSense) {
   both("ranks 3 of 2", [](auto& m) { m.start.endpoints.pop_back(); });
   both("no path", [](auto& m) { m.start.admission.placement.parent_of_switch[1] = 0; });
   both("at a switch that does not exist", [](auto& m) { m.start.admission.placement.switch_of_rank[1] = 2; });
-  both("switch 2 of 2", [](auto& m) { m.a_switch = 2; });
+  both("switch 2 of 2", [](auto& m) { m.switch_id = 2; });
   both("or the addresses of", [](auto& m) { m.switches.pop_back(); });
   both("slots 0", [](auto& m) { m.start.admission.slots = 0; });
   both("the keys do not match", [](auto& m) { m.start.admission.results = key_of(1); });

@@ -834,9 +834,9 @@ struct Teller {
       placed = lanes;
       changed.notify_all();
     };
-    hooks.switches.describe = [](const session::StartJob& start, std::uint32_t a_switch, bool, const SwitchLanes& lanes) {
+    hooks.switches.describe = [](const session::StartJob& start, std::uint32_t switch_id, bool, const SwitchLanes& lanes) {
       const std::vector<Endpoint> own = start.endpoints[0];
-      return jobs::message_of(jobs::installation_for(start, a_switch, {}, session::switch_endpoints(lanes), own));
+      return jobs::message_of(jobs::installation_for(start, switch_id, {}, session::switch_endpoints(lanes), own));
     };
     server = std::make_unique<Server>(std::move(options), std::move(hooks));
   }
@@ -881,12 +881,12 @@ struct Below {
   std::unique_ptr<Server> server;
 };
 
-session::JoinRequest request_at(const std::string& job, const std::string& a_switch) {
+session::JoinRequest request_at(const std::string& job, const std::string& switch_id) {
   session::JoinRequest alone = request(0, 1);
   alone.protocol = "atp";
   alone.protocol_version = wire::atp::version;
   alone.job = job;
-  alone.switch_address = a_switch;
+  alone.switch_address = switch_id;
   alone.own = jobs::own_part(jobs::AtpAsk{1024});
   return alone;
 }

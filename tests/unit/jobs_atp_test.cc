@@ -62,13 +62,14 @@ StartJob job() {
 }
 
 SwitchEndpoint switches() {
-  return [](std::uint32_t a_switch, std::size_t lane) { return at(static_cast<std::uint16_t>(10 * a_switch + lane + 10)); };
+  return
+      [](std::uint32_t switch_id, std::size_t lane) { return at(static_cast<std::uint16_t>(10 * switch_id + lane + 10)); };
 }
 
 const std::array<Endpoint, 2> server_lanes = {at(70), at(71)};
 
-AtpInstallation installation(std::uint32_t a_switch) {
-  return installation_for(job(), a_switch, {}, switches(), server_lanes);
+AtpInstallation installation(std::uint32_t switch_id) {
+  return installation_for(job(), switch_id, {}, switches(), server_lanes);
 }
 
 TEST(AtpJob, TheServerKnowsItsMembersAndWhoIsNextToIt) {
@@ -235,7 +236,7 @@ std::string why_refused(const session::SwitchMessage& message) {
 }
 
 TEST(AtpJob, InstallationsThatMakeNoSenseAreRefused) {
-  for (const std::uint32_t a_switch : {0U, 1U, 2U}) EXPECT_EQ("", check(installation(a_switch)));
+  for (const std::uint32_t switch_id : {0U, 1U, 2U}) EXPECT_EQ("", check(installation(switch_id)));
   const std::pair<const char*, std::function<void(AtpInstallation&)>> wrong[] = {
       {"level", [](AtpInstallation& i) { i.level = 4; }},
       {"level", [](AtpInstallation& i) { i.next_level = 4; }},
@@ -491,7 +492,7 @@ class AtpRegistry : public ::testing::Test {
     config.random = [engine = std::mt19937_64(7)]() mutable { return engine(); };
     registry.emplace(std::move(config));
   }
-  static JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::string& a_switch,
+  static JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::string& switch_id,
                              std::uint32_t pool_slots, const std::string& job = "train") {
     JoinRequest r;
     r.protocol_version = atp_rules().version;
@@ -502,7 +503,7 @@ class AtpRegistry : public ::testing::Test {
     r.packet_elements = 62;
     r.slots_measured = 16;
     r.endpoints = {at(static_cast<std::uint16_t>(1000 + rank))};
-    r.switch_address = a_switch;
+    r.switch_address = switch_id;
     r.own = own_part(AtpAsk{pool_slots});
     return r;
   }

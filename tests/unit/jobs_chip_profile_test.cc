@@ -114,10 +114,10 @@ TEST(ChipProfile, MembersAreNumberedByTheirLowestRanks) {
   Placement placement = placement_of({2, 2, 1}, {1, Placement::at_server});  // ranks 0, 1 | 2, 3 | 4
   const auto at_root = members_at(placement, Placement::at_server), at_upper = members_at(placement, 1);
   ASSERT_EQ(2U, at_root.size());
-  EXPECT_EQ(1U, at_root[0].a_switch);
+  EXPECT_EQ(1U, at_root[0].switch_id);
   EXPECT_EQ(RankSet::first(4), at_root[0].ranks);
   ASSERT_EQ(3U, at_upper.size());
-  EXPECT_EQ(0U, at_upper[0].a_switch);
+  EXPECT_EQ(0U, at_upper[0].switch_id);
   EXPECT_EQ(RankSet::first(2), at_upper[0].ranks);
   const std::uint32_t numbers[] = {0, 1, 1, 2, 1};
   for (std::uint32_t rank = 0; rank < 5; ++rank) EXPECT_EQ(numbers[rank], member_of(placement, rank)) << rank;
@@ -176,7 +176,7 @@ TEST(SwitchmlTree, InstallationsThatMakeNoSenseAreRefused) {
       {"slots 8192", [](auto& i) { i.start.admission.slots = 8192; }},
       {"packets of 100", [](auto& i) { i.start.admission.packet_elements = 100; }},
       {"placement is inconsistent", [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); }},
-      {"switch 1 of 1", [](auto& i) { i.a_switch = 1; }},
+      {"switch 1 of 1", [](auto& i) { i.switch_id = 1; }},
       {"rank 1 does not have an address", [](auto& i) { i.start.endpoints[1][0].port = 0; }},
       {"aggregator's address", [](auto& i) { i.root[0] = {}; }},
       {"a switch does not have an address", [](auto& i) { i.switches[0].clear(); }},

@@ -238,8 +238,8 @@ TEST(NetreduceJob, AtABumpItIsOneRingWhoseHostsGoBack) {
 
 // ---- racks
 
-TreeInstallation installation_of(std::uint32_t a_switch) {
-  TreeInstallation installation{start_of(4), a_switch, false, {}, {}};
+TreeInstallation installation_of(std::uint32_t switch_id) {
+  TreeInstallation installation{start_of(4), switch_id, false, {}, {}};
   installation.start.protocol = "netreduce";
   Placement& placement = installation.start.admission.placement;
   placement.switches = {"leaf0:1", "leaf1:1"};
@@ -312,7 +312,7 @@ TEST(NetreduceJob, ALeafLearnsItsPartOfTheTree) {
     EXPECT_EQ(3U, leaf.ring.lines.size());
     const netreduce::TunnelRing root =
         tunnel_ring(installation.start, lane, netreduce::at_root,
-                    [&](std::uint32_t a_switch, std::size_t l) { return installation.switches[a_switch][l]; });
+                    [&](std::uint32_t switch_id, std::size_t l) { return installation.switches[switch_id][l]; });
     EXPECT_EQ(leaf.ring.incarnation, root.ring.incarnation);
     EXPECT_EQ(2U, root.ring.lines.size());
     EXPECT_EQ(leaf.ring.uplink->up, root.ring.lines[1].connection);
@@ -337,7 +337,7 @@ TEST(NetreduceJob, BothEndsOfAHopHaveItsKeys) {
     const HopKeys keys{key(static_cast<std::uint8_t>(10 + 2 * i)), key(static_cast<std::uint8_t>(11 + 2 * i))};
     (i < 4 ? start.keys : start.switch_keys).push_back(keys);
   }
-  const auto endpoint = [&](std::uint32_t a_switch, std::size_t lane) { return installation.switches[a_switch][lane]; };
+  const auto endpoint = [&](std::uint32_t switch_id, std::size_t lane) { return installation.switches[switch_id][lane]; };
   std::map<Endpoint, std::vector<seal::Neighbour>> nodes;
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     nodes[installation.root[lane]] = ring_neighbours(start, lane, netreduce::at_root, endpoint);
@@ -395,8 +395,8 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
         i.start.admission.placement.parent_of_switch = {1, 0};
       },
       [](auto& i) { i.start.admission.placement.parent_of_switch.clear(); },
-      [](auto& i) { i.a_switch = 2; },
-      [](auto& i) { i.a_switch = netreduce::at_root; },
+      [](auto& i) { i.switch_id = 2; },
+      [](auto& i) { i.switch_id = netreduce::at_root; },
       [](auto& i) { i.switches[0].clear(); },
       [](auto& i) { i.switches.clear(); },
       [](auto& i) { i.root.clear(); },

@@ -27,11 +27,11 @@ using netreduce::Way;
 Endpoint rank_at(std::uint32_t rank) {
   return endpoint_of(static_cast<std::uint8_t>(rank + 1), 1000);
 }
-Endpoint switch_at(std::uint32_t a_switch) {
-  return endpoint_of(static_cast<std::uint8_t>(a_switch == at_root ? 255 : 200 + a_switch), 2000);
+Endpoint switch_at(std::uint32_t switch_id) {
+  return endpoint_of(static_cast<std::uint8_t>(switch_id == at_root ? 255 : 200 + switch_id), 2000);
 }
 
-TunnelRing ring_at(const Tree& tree, std::uint32_t a_switch) {
+TunnelRing ring_at(const Tree& tree, std::uint32_t switch_id) {
   netreduce::RingConfig config;
   config.incarnation = 0x0102030405060708;
   config.members = static_cast<std::uint32_t>(tree.switch_of_rank.size());
@@ -41,7 +41,7 @@ TunnelRing ring_at(const Tree& tree, std::uint32_t a_switch) {
     members[rank].send_qp = 2;
     members[rank].receive_qp = 3;
   }
-  return netreduce::tunnel_ring(config, members, tree, a_switch, {rank_at, switch_at});
+  return netreduce::tunnel_ring(config, members, tree, switch_id, {rank_at, switch_at});
 }
 
 // "rank -> successor: way" of each line.
@@ -94,10 +94,10 @@ TEST(NetreduceRacks, EndsOfVirtualConnectionsAgree) {
               }));
   }
   // What passes a switch comes from its neighbours and goes to them.
-  for (std::uint32_t a_switch = 0; a_switch < deep.parent_of_switch.size(); ++a_switch) {
-    for (const auto& route : ring_at(deep, a_switch).routes) {
-      EXPECT_NE(switch_at(a_switch), route.from);
-      EXPECT_NE(switch_at(a_switch), route.to);
+  for (std::uint32_t switch_id = 0; switch_id < deep.parent_of_switch.size(); ++switch_id) {
+    for (const auto& route : ring_at(deep, switch_id).routes) {
+      EXPECT_NE(switch_at(switch_id), route.from);
+      EXPECT_NE(switch_at(switch_id), route.to);
     }
   }
 }
@@ -119,10 +119,10 @@ TEST(NetreduceRacks, RingsHaveSwitchesOfTheirOwn) {
 // ---- whole rings
 
 // What ranks of a switch add up to: their own first, each with those of switches below in the order of lowest ranks.
-std::vector<float> tree_sum(const Tree& tree, std::uint32_t a_switch, const std::vector<std::vector<float>>& of_rank) {
+std::vector<float> tree_sum(const Tree& tree, std::uint32_t switch_id, const std::vector<std::vector<float>>& of_rank) {
   std::vector<std::pair<std::uint32_t, std::vector<float>>> parts;
   for (std::uint32_t rank = 0; rank < of_rank.size(); ++rank) {
-    if (tree.switch_of_rank[rank] == a_switch) parts.emplace_back(rank, of_rank[rank]);
+    if (tree.switch_of_rank[rank] == switch_id) parts.emplace_back(rank, of_rank[rank]);
   }
   const auto lowest = [&](std::uint32_t child) {
     for (std::uint32_t rank = 0; rank < of_rank.size(); ++rank) {
@@ -133,7 +133,7 @@ std::vector<float> tree_sum(const Tree& tree, std::uint32_t a_switch, const std:
     return at_root;
   };
   for (std::uint32_t child = 0; child < tree.parent_of_switch.size(); ++child) {
-    if (tree.parent_of_switch[child] == a_switch && lowest(child) != at_root) {
+    if (tree.parent_of_switch[child] == switch_id && lowest(child) != at_root) {
       parts.emplace_back(lowest(child), tree_sum(tree, child, of_rank));
     }
   }

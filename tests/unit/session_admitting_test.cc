@@ -309,7 +309,7 @@ TEST_F(AdmittingPlan, AProtocolAgreesOnWhatIsThere) {
   };
   const Supply supply{config,   slots_free,
                       memory,   memory_quota,
-                      {&other}, [&](const std::string& a_switch) { return a_switch == "hall" ? &hall : nullptr; }};
+                      {&other}, [&](const std::string& switch_id) { return switch_id == "hall" ? &hall : nullptr; }};
   const Plan p = plan(ranks.requests(), rules, supply);
   EXPECT_EQ(128U, p.packet_elements);
   EXPECT_EQ(128U, p.slots) << "64 packets of 256 elements";

@@ -33,8 +33,8 @@ struct Telling : Installations {
   Words due(Time now) {
     Words words;
     for (const Due& due : take_due(now)) {
-      const std::string job = std::to_string(due.job_epoch) + " " + due.a_switch;
-      words.push_back(due.what == Ask::greet       ? "greet " + due.a_switch
+      const std::string job = std::to_string(due.job_epoch) + " " + due.switch_id;
+      words.push_back(due.what == Ask::greet       ? "greet " + due.switch_id
                       : due.what == Ask::uninstall ? "end " + job
                       : due.again                  ? job + " again"
                                                    : job);
@@ -223,7 +223,7 @@ TEST(Installations, AJobWaitsForSwitchesThatItNeedsUntilOneFallsSilent) {
   const auto silent = telling.take_silent(start + installation_lease);
   ASSERT_EQ(1U, silent.size());
   EXPECT_EQ(1U, silent[0].job_epoch);
-  EXPECT_EQ("b", silent[0].a_switch);
+  EXPECT_EQ("b", silent[0].switch_id);
   EXPECT_TRUE(telling.take_silent(start + installation_lease).empty()) << "it was said";
   EXPECT_EQ(1U, telling.take_silent(start + 1s + installation_lease).size()) << "and a";
   telling.remove(1);

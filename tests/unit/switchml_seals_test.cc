@@ -115,8 +115,8 @@ struct Cluster {
   void deliver(const Endpoint& to, const Endpoint& from, const Bytes& bytes) {
     RecordingSink& sink = *sinks.at(to);
     const RxView view{bytes, from};
-    if (const auto a_switch = switches.find(to); a_switch != switches.end()) {
-      a_switch->second.first.on_packets({&view, 1}, now, sink);
+    if (const auto switch_id = switches.find(to); switch_id != switches.end()) {
+      switch_id->second.first.on_packets({&view, 1}, now, sink);
     } else {
       workers[to.port - 10U]->on_packets({&view, 1}, now, sink);
     }
@@ -140,8 +140,8 @@ struct Cluster {
   // What a node does next.
   [[nodiscard]] Bytes state_of(const Endpoint& node) const {
     Bytes state;
-    if (const auto a_switch = switches.find(node); a_switch != switches.end()) {
-      a_switch->second.first.append_state(state);
+    if (const auto switch_id = switches.find(node); switch_id != switches.end()) {
+      switch_id->second.first.append_state(state);
     } else {
       workers[node.port - 10U]->append_state(state);
     }

@@ -408,10 +408,10 @@ namespace {
 // Looks at a switch from time to time, on a thread of its own: it may be silent, and then each look takes seconds.
 class Watcher {
  public:
-  explicit Watcher(Switch& a_switch)
-      : thread_([this, &a_switch](const std::stop_token& stop) {
+  explicit Watcher(Switch& target)
+      : thread_([this, &target](const std::stop_token& stop) {
           while (!stop.stop_requested()) {
-            a_switch.look();
+            target.look();
             std::unique_lock lock(mutex_);
             stopped_.wait_for(lock, stop, look_interval, [] { return false; });
           }

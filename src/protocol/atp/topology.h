@@ -36,14 +36,14 @@ class Topology {
 
   [[nodiscard]] std::uint32_t world_size() const { return static_cast<std::uint32_t>(switch_of_rank_.size()); }
   [[nodiscard]] std::size_t switches() const { return nodes_.size() - 1; }
-  [[nodiscard]] bool used(std::uint32_t a_switch) const { return !nodes_[a_switch].children.empty(); }
+  [[nodiscard]] bool used(std::uint32_t switch_id) const { return !nodes_[switch_id].children.empty(); }
   // Children have positions: bits in the bitmap of their parent's level. A switch without ranks below is no child.
-  [[nodiscard]] const std::vector<Child>& children(std::uint32_t a_switch) const { return nodes_[a_switch].children; }
+  [[nodiscard]] const std::vector<Child>& children(std::uint32_t switch_id) const { return nodes_[switch_id].children; }
   [[nodiscard]] const std::vector<Child>& server_children() const { return nodes_.back().children; }
   // The rank itself, or all ranks below the switch.
   [[nodiscard]] Ranks below(const Child& child) const;
-  [[nodiscard]] std::uint32_t parent(std::uint32_t a_switch) const { return nodes_[a_switch].parent; }
-  [[nodiscard]] std::uint8_t level(std::uint32_t a_switch) const { return nodes_[a_switch].level; }
+  [[nodiscard]] std::uint32_t parent(std::uint32_t switch_id) const { return nodes_[switch_id].parent; }
+  [[nodiscard]] std::uint8_t level(std::uint32_t switch_id) const { return nodes_[switch_id].level; }
   [[nodiscard]] std::uint8_t server_level() const { return nodes_.back().level; }
 
   // The directions in a rank's packet when it is sent.
@@ -59,8 +59,8 @@ class Topology {
     std::vector<Child> children;
     Ranks below;
   };
-  [[nodiscard]] const Node& node(std::uint32_t a_switch) const {
-    return a_switch == at_server ? nodes_.back() : nodes_[a_switch];
+  [[nodiscard]] const Node& node(std::uint32_t switch_id) const {
+    return switch_id == at_server ? nodes_.back() : nodes_[switch_id];
   }
 
   std::vector<Node> nodes_;  // switches, then the server

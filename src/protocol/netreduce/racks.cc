@@ -11,13 +11,13 @@ namespace {
 constexpr std::size_t most_switches = 0xffff;  // 16 bits in their addresses
 constexpr std::size_t most_levels = 16;        // of switches below the root
 
-std::uint32_t parent_of(const Tree& tree, std::uint32_t a_switch) {
-  return tree.parent_of_switch[a_switch];
+std::uint32_t parent_of(const Tree& tree, std::uint32_t switch_id) {
+  return tree.parent_of_switch[switch_id];
 }
 
-bool below(const Tree& tree, std::uint32_t a_switch, std::uint32_t ancestor) {
-  while (a_switch != ancestor && a_switch != at_root) a_switch = parent_of(tree, a_switch);
-  return a_switch == ancestor;
+bool below(const Tree& tree, std::uint32_t switch_id, std::uint32_t ancestor) {
+  while (switch_id != ancestor && switch_id != at_root) switch_id = parent_of(tree, switch_id);
+  return switch_id == ancestor;
 }
 
 // The next switch on the path from `from` to `to`.
@@ -34,11 +34,11 @@ std::vector<std::uint32_t> path(const Tree& tree, std::uint32_t from, std::uint3
 }
 
 // The child switches with ranks below them, and those ranks.
-std::map<std::uint32_t, RankSet> children_of(const Tree& tree, std::uint32_t a_switch) {
+std::map<std::uint32_t, RankSet> children_of(const Tree& tree, std::uint32_t switch_id) {
   std::map<std::uint32_t, RankSet> children;
   for (std::uint32_t rank = 0; rank < tree.switch_of_rank.size(); ++rank) {
     std::uint32_t at = tree.switch_of_rank[rank];
-    while (at != at_root && parent_of(tree, at) != a_switch) at = parent_of(tree, at);
+    while (at != at_root && parent_of(tree, at) != switch_id) at = parent_of(tree, at);
     if (at != at_root) children[at].insert(rank);
   }
   return children;
@@ -49,12 +49,12 @@ std::map<std::uint32_t, RankSet> children_of(const Tree& tree, std::uint32_t a_s
 std::string check(const Tree& tree) {
   const std::size_t switches = tree.parent_of_switch.size();
   if (switches > most_switches) return std::to_string(switches) + " switches are too many";
-  const auto exists = [&](std::uint32_t a_switch) { return a_switch == at_root || a_switch < switches; };
-  for (std::uint32_t a_switch = 0; a_switch < switches; ++a_switch) {
-    std::uint32_t above = a_switch;
+  const auto exists = [&](std::uint32_t switch_id) { return switch_id == at_root || switch_id < switches; };
+  for (std::uint32_t switch_id = 0; switch_id < switches; ++switch_id) {
+    std::uint32_t above = switch_id;
     for (std::size_t steps = 0; above != at_root; ++steps) {
       if (!exists(above) || steps >= most_levels) {
-        return "switch " + std::to_string(a_switch) + " has no path of at most " + std::to_string(most_levels) +
+        return "switch " + std::to_string(switch_id) + " has no path of at most " + std::to_string(most_levels) +
                " switches to the switch where the ranks join";
       }
       above = parent_of(tree, above);
@@ -65,15 +65,15 @@ std::string check(const Tree& tree) {
   return "";
 }
 
-std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint32_t a_switch) {
+std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint32_t switch_id) {
   std::array<std::uint8_t, 16> address{0xfd, 'n', 'e', 't', 's', 'u'};
   for (std::size_t i = 0; i < 8; ++i) address[6 + i] = static_cast<std::uint8_t>(incarnation >> (8 * (7 - i)));
-  address[14] = static_cast<std::uint8_t>(a_switch >> 8);
-  address[15] = static_cast<std::uint8_t>(a_switch);
+  address[14] = static_cast<std::uint8_t>(switch_id >> 8);
+  address[15] = static_cast<std::uint8_t>(switch_id);
   return address;
 }
 
-TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& members, const Tree& tree, std::uint32_t a_switch,
+TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& members, const Tree& tree, std::uint32_t switch_id,
                        const Places& places) {
   TunnelRing made{ring, {}};
   const bool on_wire = !places.rank;
@@ -84,14 +84,14 @@ TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& member
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const std::uint32_t successor = (rank + 1) % ranks;
     const std::vector<std::uint32_t> way = path(tree, tree.switch_of_rank[rank], tree.switch_of_rank[successor]);
-    const auto here = std::find(way.begin(), way.end(), a_switch);
+    const auto here = std::find(way.begin(), way.end(), switch_id);
     if (here == way.end()) continue;
     const bool first = here == way.begin(), last = here + 1 == way.end();
     const Connection data = data_connection(members[rank], members[successor]);
     Endpoint from;
     if (!on_wire) {
-      from = first ? places.rank(rank) : places.a_switch(*(here - 1));
-      const Endpoint to = last ? places.rank(successor) : places.a_switch(*(here + 1));
+      from = first ? places.rank(rank) : places.switch_id(*(here - 1));
+      const Endpoint to = last ? places.rank(successor) : places.switch_id(*(here + 1));
       carry(data, from, to);
       carry(answer_connection(members[rank], members[successor]), to, from);
     }
@@ -108,15 +108,15 @@ TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& member
       line.repair = Repair{from, members[rank].send_psn, answer_connection(members[rank], members[successor])};
   }
   const auto address = [&](std::uint32_t s) { return switch_address(ring.incarnation, s); };
-  for (const auto& [child, of_child] : children_of(tree, a_switch)) {
-    const Connection up{address(child), address(a_switch), up_qp};
+  for (const auto& [child, of_child] : children_of(tree, switch_id)) {
+    const Connection up{address(child), address(switch_id), up_qp};
     made.ring.lines.push_back({up, of_child, Way::child});
-    carry(up, places.a_switch(child), places.a_switch(child));
+    carry(up, places.switch_id(child), places.switch_id(child));
   }
-  if (a_switch != at_root) {
-    const std::uint32_t parent = parent_of(tree, a_switch);
-    made.ring.uplink = Uplink{{address(a_switch), address(parent), up_qp}, places.a_switch(parent)};
-    carry(made.ring.uplink->down(), places.a_switch(parent), places.a_switch(parent));
+  if (switch_id != at_root) {
+    const std::uint32_t parent = parent_of(tree, switch_id);
+    made.ring.uplink = Uplink{{address(switch_id), address(parent), up_qp}, places.switch_id(parent)};
+    carry(made.ring.uplink->down(), places.switch_id(parent), places.switch_id(parent));
   }
   return made;
 }

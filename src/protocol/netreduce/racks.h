@@ -28,17 +28,17 @@ struct Tree {
 [[nodiscard]] std::string check(const Tree& tree);
 
 // An address in IPv6's private range, unique to the ring and the switch.
-[[nodiscard]] std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint32_t a_switch);
+[[nodiscard]] std::array<std::uint8_t, 16> switch_address(std::uint64_t incarnation, std::uint32_t switch_id);
 
 struct Places {
   // Called for the switch's neighbours. Empty: the switches are bumps in the wire of the ranks' hosts, whose packets come
   // and go as frames; no routes are made for them.
   std::function<Endpoint(std::uint32_t rank)> rank;
-  std::function<Endpoint(std::uint32_t a_switch)> a_switch;  // called for neighbours and at_root
+  std::function<Endpoint(std::uint32_t switch_id)> switch_id;  // called for neighbours and at_root
 };
 
 // For a switch (or at_root) with ranks below. `ring`: complete but for connections, lines and uplink.
 [[nodiscard]] TunnelRing tunnel_ring(const RingConfig& ring, const std::vector<Member>& members, const Tree& tree,
-                                     std::uint32_t a_switch, const Places& places);
+                                     std::uint32_t switch_id, const Places& places);
 
 }  // namespace netsum::netreduce

@@ -568,12 +568,13 @@ void Switch::tell_losses(Job& job, const SlotState& slot, std::size_t member, Ti
     SlotState& other = job.slots[round];
     const std::uint32_t rank = job.config.tree ? job.config.tree->below[member].front() : static_cast<std::uint32_t>(member);
     if (other.place != place || other.complete || other.mismatch || job.has(other, rank)) return;
-    const bool a_switch = job.config.tree && job.config.tree->is_switch[member];
-    if (a_switch && other.ordered()) return;  // one bit says nothing of its ranks
+    const bool from_switch = job.config.tree && job.config.tree->is_switch[member];
+    if (from_switch && other.ordered()) return;  // one bit says nothing of its ranks
     if (!may_tell(job, other, member, now)) return;
     ++job.counters.losses_told;
-    tell_waiting(job, other, member, sink,
-                 a_switch ? static_cast<std::uint32_t>(job.number_of(slot)) : wire::switchml::WaitingPacket::not_overtaken);
+    tell_waiting(
+        job, other, member, sink,
+        from_switch ? static_cast<std::uint32_t>(job.number_of(slot)) : wire::switchml::WaitingPacket::not_overtaken);
   });
 }
 
