@@ -127,7 +127,7 @@ void AggregatorHost::settle(Time now) {
     aggregator_.registry().fail(silent.job_epoch, "switch " + silent.switch_id + " has not answered", now);
   }
   const auto ready = [&](std::uint64_t epoch) { return installations_.ready(epoch, now); };
-  session::Aggregator::Step step;
+  session::Rendezvous::Step step;
   do {
     step = aggregator_.step(now, ready);
     for (const session::StopJob& stop : step.changes.stops) {
@@ -141,7 +141,7 @@ void AggregatorHost::settle(Time now) {
     }
     for (const session::StartJob& each : step.changes.starts) start(each, now);
     install(now);
-    for (session::Aggregator::Answer& answer : step.answers) {
+    for (session::Rendezvous::Answer& answer : step.answers) {
       const auto join = joins_.extract(answer.call).mapped();
       surroundings_.reply(id(), join.from, {join.number, id(), std::move(answer.outcome)});
     }

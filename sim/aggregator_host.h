@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "session/aggregator.h"
 #include "session/installations.h"
+#include "session/rendezvous.h"
 #include "sim/host.h"
 #include "sim/protocol.h"
 #include "sim/scenario.h"
@@ -60,9 +60,9 @@ class AggregatorHost final : public Host {
   const Scenario& scenario_;
   HostLanes lanes_;
   std::unique_ptr<CheckedService> checked_;
-  session::Aggregator aggregator_;
-  std::map<session::Aggregator::Call, Join> joins_;
-  session::Aggregator::Call last_join_ = 0;
+  session::Rendezvous aggregator_;
+  std::map<session::Rendezvous::Call, Join> joins_;
+  session::Rendezvous::Call last_join_ = 0;
   struct Running {
     session::StartJob start;
     std::unique_ptr<service::ServedJob> served;

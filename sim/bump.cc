@@ -151,16 +151,16 @@ class BumpService final : public service::Service {
     return named_.describe(start, switch_id, again, switches, own);
   }
   [[nodiscard]] std::string takes() const override { return named_.takes(); }
-  [[nodiscard]] service::Part install(const session::SwitchMessage& message, service::ServedJob* former,
-                                      const Prove& prove) override {
+  [[nodiscard]] service::InstalledJob install(const session::SwitchMessage& message, service::ServedJob* former,
+                                              const Prove& prove) override {
     if (!scenario_.plan_of(message.job).learned) return named_.install(message, former, prove);
     const jobs::TreeInstallation installation = jobs::read_ring(message, *rules());
-    service::Part part = service::part_of(installation, {});
+    service::InstalledJob installed = service::installed_job(installation, {});
     if (former == nullptr) {
       jobs::refuse_again(installation);
-      part.job = std::make_unique<LearnedJob>(serving_, installation.start.admission.job_epoch);
+      installed.job = std::make_unique<LearnedJob>(serving_, installation.start.admission.job_epoch);
     }
-    return part;
+    return installed;
   }
   [[nodiscard]] bool serves_learned(std::uint64_t epoch) const { return serving_.contains(epoch); }
 

@@ -44,12 +44,12 @@ void SwitchHost::install(const ControlCall& call, const InstallCall& install, Ti
   Installed installed{epoch, id() - scenario_.aggregators, false, false, {}, instance_};
   const auto former = jobs_.find(epoch);
   try {
-    service::Part part =
+    service::InstalledJob taken =
         checked_->service().install(install.message, former == jobs_.end() ? nullptr : former->second.job.get(),
                                     [](const std::vector<session::Destination>&) {});
-    if (part.job) checked_->on_install(install.message, scenario_.jobs[install.job]);
+    if (taken.job) checked_->on_install(install.message, scenario_.jobs[install.job]);
     Served& served = jobs_[epoch];
-    if (part.job) served.job = std::move(part.job);
+    if (taken.job) served.job = std::move(taken.job);
     served.until = now + session::installation_lease;
     installed.view = served.job->look();
   } catch (const Error& error) {

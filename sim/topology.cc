@@ -67,7 +67,8 @@ Topology tree(const std::vector<std::uint32_t>& fan_out, const Uniform& all) {
 
 Topology shared_bottleneck(std::uint32_t left, std::uint32_t right, const Uniform& all) {
   Topology topology;
-  const NodeId first = topology.add(switch_plan("left", no_node, all)), second = topology.add(switch_plan("right", first, all));
+  const NodeId first = topology.add(switch_plan("left", no_node, all)),
+               second = topology.add(switch_plan("right", first, all));
   for (std::uint32_t i = 0; i < left + right; ++i) topology.add(host(i, i < left ? first : second, all));
   return topology;
 }

@@ -61,7 +61,7 @@ class Topology {
 
 // What all links, hosts and switches of a kind have in common.
 struct Uniform {
-  PortPlan link, trunk;      // of hosts, and between switches; the same both ways
+  PortPlan link, trunk;        // of hosts, and between switches; the same both ways
   NodePlan host, switch_plan;  // costs and buffers
 };
 

@@ -165,7 +165,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
         throw;
       }
     }();
-    pending.parts.push_back({std::move(in), std::move(out), transfer.out.detach(), std::move(lent)});
+    pending.loans.push_back({std::move(in), std::move(out), transfer.out.detach(), std::move(lent)});
   }
   if (pending.reduces) stopwatch_.begin();
   {
@@ -208,10 +208,10 @@ void SwitchQueue::complete_next() {
     pending_.pop_front();
   }
   std::exception_ptr error;
-  for (Part& part : next.parts) {
+  for (Loan& loan : next.loans) {
     try {
-      part.lent.wait();
-      if (part.out.data_ptr() != part.target.data_ptr()) write(part.target, part.out);
+      loan.lent.wait();
+      if (loan.out.data_ptr() != loan.target.data_ptr()) write(loan.target, loan.out);
     } catch (const Error& thrown) {
       if (!error) error = std::make_exception_ptr(named_in_world(thrown));
     } catch (...) {

@@ -74,13 +74,13 @@ class SwitchQueue {
   struct Transfer {
     at::Tensor in, out;  // the same, or apart
   };
-  struct Part {
+  struct Loan {
     at::Tensor in, out;  // lent, dense
     at::Tensor target;   // gets `out`; it is `out`, or the caller's tensor
     Work lent;
   };
   struct Pending {
-    std::vector<Part> parts;
+    std::vector<Loan> loans;
     c10::intrusive_ptr<GroupWork> work;
     bool reduces = false;
     std::uint64_t flight = 0;

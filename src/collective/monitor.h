@@ -20,7 +20,7 @@
 
 namespace netsum::collective {
 
-class Monitor final : session::Rank::Operations, runtime::ProgressThread::Part {
+class Monitor final : session::Rank::Operations, runtime::ProgressThread::Participant {
  public:
   Monitor(const Options& options, MakeRank make);  // throws Error: bad_argument
   ~Monitor();                                      // stop() if that was not called

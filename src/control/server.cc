@@ -29,8 +29,8 @@
 #include "control/leases.h"
 #include "control/reports.h"
 #include "control/tls.h"
-#include "session/aggregator.h"
 #include "session/installations.h"
+#include "session/rendezvous.h"
 #include "session/supervisor.h"
 #include "session/words.h"
 #include "telemetry/drop_log.h"
@@ -242,7 +242,7 @@ struct Server::Impl {
                                                   " ranks that wait for other ranks of their jobs, its maximum");
       }
       ++of_peer;
-      const session::Aggregator::Call number = ++last_call;
+      const session::Rendezvous::Call number = ++last_call;
       call_of[call.connection] = number;
       calls.emplace(number, std::move(call));
       const Time at = now();
@@ -342,7 +342,7 @@ struct Server::Impl {
   };
 
   // Under the lock: this call is answered next, or was cancelled.
-  void forget(session::Aggregator::Call number) {
+  void forget(session::Rendezvous::Call number) {
     const auto call = calls.find(number);
     if (const auto of_peer = joins_of_peer.find(call->second.peer); --of_peer->second == 0) joins_of_peer.erase(of_peer);
     call_of.erase(call->second.connection);
@@ -423,7 +423,7 @@ struct Server::Impl {
 
   // Changes made under the lock, to be carried out without it.
   struct Due {
-    session::Aggregator::Step step;
+    session::Rendezvous::Step step;
     std::vector<std::uint64_t> leases;  // that have expired
     std::deque<Command> commands;
     std::vector<std::pair<Connection, Answer>> answers;
@@ -459,7 +459,7 @@ struct Server::Impl {
     const Time at = now();
     if (at >= aggregator.next_timeout()) aggregator.on_timer(at);
     due.step = aggregator.step(at, [this](std::uint64_t epoch) { return !teller || teller->ready(epoch); });
-    for (session::Aggregator::Answer& answer : due.step.answers) {
+    for (session::Rendezvous::Answer& answer : due.step.answers) {
       const JoinCall& call = calls.at(answer.call);
       note_refusal(answer, call, due);
       if (answer.outcome.admission) {
@@ -482,7 +482,7 @@ struct Server::Impl {
   }
 
   // What ended a whole job is in the log already.
-  void note_refusal(const session::Aggregator::Answer& answer, const JoinCall& call, Due& due) {
+  void note_refusal(const session::Rendezvous::Answer& answer, const JoinCall& call, Due& due) {
     if (!answer.late && answer.outcome.refusal == session::Refusal::none) return;
     journal.count_refused_join();
     const std::string why = answer.late ? "the job did not become complete in time" : answer.outcome.reason;
@@ -494,7 +494,7 @@ struct Server::Impl {
                            " was refused: " + why);
   }
 
-  [[nodiscard]] static Answer answer_of(const session::Aggregator::Answer& answer, const JoinCall& call) {
+  [[nodiscard]] static Answer answer_of(const session::Rendezvous::Answer& answer, const JoinCall& call) {
     if (answer.late && answer.missing.empty()) {
       return without(ErrorKind::late,
                      "job '" + call.job + "': rank " + std::to_string(call.rank) + " is still held by its former process");
@@ -669,10 +669,10 @@ struct Server::Impl {
   std::mutex mutex;  // for all members up to `stopping`
   std::condition_variable changed;
   bool woken = false;
-  session::Aggregator aggregator;
-  session::Aggregator::Call last_call = 0;
-  std::map<session::Aggregator::Call, JoinCall> calls;  // pending joins
-  std::map<Connection, session::Aggregator::Call> call_of;
+  session::Rendezvous aggregator;
+  session::Rendezvous::Call last_call = 0;
+  std::map<session::Rendezvous::Call, JoinCall> calls;  // pending joins
+  std::map<Connection, session::Rendezvous::Call> call_of;
   std::map<Connection, RankLife> life_of;
   std::map<std::string, std::uint32_t> joins_of_peer;
   Leases leases;  // of jobs installed here

@@ -1,4 +1,4 @@
-// The aggregator's side of the control plane: connections (channel_server.h) in front of a session::Aggregator, and a thread
+// The aggregator's side of the control plane: connections (channel_server.h) in front of a session::Rendezvous, and a thread
 // that carries out its steps.
 #pragma once
 

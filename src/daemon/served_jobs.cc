@@ -87,15 +87,15 @@ session::JobView ServedJobs::install(const session::SwitchMessage& message, cons
   const std::uint64_t epoch = message.job_epoch;
   const auto prove = [&](const std::vector<session::Destination>& destinations) { prove_(destinations, caller); };
   auto served = find(epoch);
-  service::Part part = taker_of(message).install(message, served ? served->job.get() : nullptr, prove);
-  part.status.world_size = part.status.joined.size();  // only those below this switch
-  part.status.running = true;
-  name_sources(part.known_as);
+  service::InstalledJob installed = taker_of(message).install(message, served ? served->job.get() : nullptr, prove);
+  installed.status.world_size = installed.status.joined.size();  // only those below this switch
+  installed.status.running = true;
+  name_sources(installed.known_as);
   const bool is_new = !served;
-  if (is_new) served = std::make_shared<Served>(std::move(part.job));
+  if (is_new) served = std::make_shared<Served>(std::move(installed.job));
   {
     const std::lock_guard lock(mutex_);
-    served->installed = std::move(part.status);
+    served->installed = std::move(installed.status);
     jobs_[epoch] = served;
   }
   return is_new ? session::JobView{} : served->job->look();

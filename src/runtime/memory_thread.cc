@@ -25,11 +25,11 @@ MemoryThread::~MemoryThread() {
   thread_.join();
 }
 
-void MemoryThread::add(Part& part) {
+void MemoryThread::add(Participant& part) {
   commands_.post([this, &part] { parts_.push_back(&part); });
 }
 
-void MemoryThread::remove(Part& part) {
+void MemoryThread::remove(Participant& part) {
   commands_.call([this, &part] { std::erase(parts_, &part); });
 }
 
@@ -44,11 +44,11 @@ void MemoryThread::loop() {
     if (commands_.waiting()) commands_.run_all();
     if (stopping_) return;
     bool moved = false;
-    for (Part* const part : parts_) moved |= part->serve();
+    for (Participant* const part : parts_) moved |= part->serve();
     if (moved) continue;
     Rest rest = Rest::nothing_to_wait_for;
     sleepers_.clear();
-    for (Part* const part : parts_) {
+    for (Participant* const part : parts_) {
       const Rest one = part->rest();
       if (one == Rest::sleep) sleepers_.push_back(part);
       rest = std::min(rest, one);
@@ -66,7 +66,7 @@ void MemoryThread::loop() {
 void MemoryThread::sleep(std::uint32_t told) {
   awaited_.assign(1, {&told_, told, longest_idle});
   bool changed = false;
-  for (Part* const part : sleepers_) {
+  for (Participant* const part : sleepers_) {
     if (const auto awaited = part->before_sleep()) {
       awaited_.push_back(*awaited);
     } else {
@@ -76,7 +76,7 @@ void MemoryThread::sleep(std::uint32_t told) {
   asleep_on_.store(waits_for_all() ? &told_ : awaited_.back().word, std::memory_order_seq_cst);
   if (!changed && told_.load(std::memory_order_seq_cst) == told) wait();
   asleep_on_.store(nullptr, std::memory_order_release);
-  for (Part* const part : sleepers_) part->after_sleep();
+  for (Participant* const part : sleepers_) part->after_sleep();
 }
 
 // A wait for one word is cheaper, and enough for the usual one communicator at work: notify() wakes from there too.

@@ -21,7 +21,7 @@ class MemoryThread final : public ProcessWide {
   enum class Rest : std::uint8_t { look_again, yield, sleep, nothing_to_wait_for };
 
   // Called on the thread, in turn with others: none may wait.
-  class Part {
+  class Participant {
    public:
     virtual bool serve() = 0;  // all that there is to do now; whether anything moved
     virtual Rest rest() = 0;   // once in a turn that moved nothing
@@ -30,15 +30,15 @@ class MemoryThread final : public ProcessWide {
     virtual void after_sleep() = 0;
 
    protected:
-    ~Part() = default;
+    ~Participant() = default;
   };
 
   explicit MemoryThread(const Key& key);
   ~MemoryThread() override;
 
-  void add(Part& part);
-  void remove(Part& part);  // on return the thread does not touch it. Not from this thread.
-  void notify();            // all parts are served soon. Any thread's.
+  void add(Participant& part);
+  void remove(Participant& part);  // on return the thread does not touch it. Not from this thread.
+  void notify();                   // all parts are served soon. Any thread's.
 
  private:
   void loop();
@@ -50,8 +50,8 @@ class MemoryThread final : public ProcessWide {
   Commands commands_{[this] { notify(); }};
   std::atomic<std::uint32_t> told_{0};                                 // a futex
   std::atomic<const std::atomic<std::uint32_t>*> asleep_on_{nullptr};  // where a wake-up ends the sleep
-  std::vector<Part*> parts_;                                           // the thread's own, like the following
-  std::vector<Part*> sleepers_;
+  std::vector<Participant*> parts_;                                    // the thread's own, like the following
+  std::vector<Participant*> sleepers_;
   std::vector<Awaited> awaited_;
   bool stopping_ = false;
   std::thread thread_;

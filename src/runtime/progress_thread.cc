@@ -23,11 +23,11 @@ ProgressThread::~ProgressThread() {
   thread_.join();
 }
 
-void ProgressThread::add(Part& part) {
+void ProgressThread::add(Participant& part) {
   mailbox_.post([this, &part] { parts_.push_back(&part); });
 }
 
-void ProgressThread::remove(Part& part) {
+void ProgressThread::remove(Participant& part) {
   mailbox_.call([this, &part] { std::erase(parts_, &part); });
 }
 
@@ -58,11 +58,11 @@ void ProgressThread::loop() {
   while (true) {
     if (mailbox_.waiting()) mailbox_.run_all();
     if (stopping_) return;
-    for (Part* const part : parts_) part->serve();
+    for (Participant* const part : parts_) part->serve();
     wait.descriptors.assign(1, {mailbox_.descriptor(), POLLIN, 0});
     wait.until = never;
     wait.again = wait.yields = false;
-    for (Part* const part : parts_) part->prepare(wait);
+    for (Participant* const part : parts_) part->prepare(wait);
     if (mailbox_.waiting()) continue;
     if (!wait.again) {
       wait_for(wait.descriptors, wait.until);

@@ -26,21 +26,21 @@ class ProgressThread final : public ProcessWide {
   };
 
   // Called on the thread, in turn with others: neither may wait.
-  class Part {
+  class Participant {
    public:
     virtual void serve() = 0;              // all that there is to do now
     virtual void prepare(Wait& wait) = 0;  // adds what it waits for
 
    protected:
-    ~Part() = default;
+    ~Participant() = default;
   };
 
   explicit ProgressThread(const Key& key);
   ~ProgressThread() override;
 
-  void add(Part& part);
-  void remove(Part& part);  // on return the thread does not touch it. Not from this thread.
-  void notify();            // all parts are served soon. Any thread's.
+  void add(Participant& part);
+  void remove(Participant& part);  // on return the thread does not touch it. Not from this thread.
+  void notify();                   // all parts are served soon. Any thread's.
 
   // For callers that sleep in the thread's place: as many as callers sleep at a time, kept for the next.
   [[nodiscard]] std::unique_ptr<Wakeup> lend_wakeup();
@@ -50,9 +50,9 @@ class ProgressThread final : public ProcessWide {
   void loop();
 
   Mailbox mailbox_;
-  std::vector<Part*> parts_;  // the thread's own
-  bool stopping_ = false;     // likewise
-  std::mutex mutex_;          // of the next one
+  std::vector<Participant*> parts_;  // the thread's own
+  bool stopping_ = false;            // likewise
+  std::mutex mutex_;                 // of the next one
   std::vector<std::unique_ptr<Wakeup>> wakeups_;
   std::thread thread_;
 };

@@ -44,7 +44,7 @@ void publish(Signal& own, std::uint32_t changes) {
 }  // namespace
 
 // A part of every long operation, on one thread; lane 0 also has the short operations that must wait their turn.
-class SharedEngine::Lane final : MemoryThread::Part {
+class SharedEngine::Lane final : MemoryThread::Participant {
  public:
   Lane(SharedEngine& engine, std::uint32_t number, const shared::MemberConfig& config)
       : engine_(engine),

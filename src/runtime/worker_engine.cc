@@ -21,7 +21,7 @@ constexpr auto drain_poll = std::chrono::milliseconds(1);
 }  // namespace
 
 // The lanes that one thread serves, or a caller in its place. Only whoever has the turn touches their state.
-class WorkerEngine::Share final : ProgressThread::Part {
+class WorkerEngine::Share final : ProgressThread::Participant {
  public:
   Share(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index, bool woken)
       : engine_(engine),

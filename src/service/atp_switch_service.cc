@@ -108,7 +108,7 @@ session::InstallationCost AtpSwitchService::cost(const session::SwitchMessage& m
   return {lanes_.size() * atp::Switch::total_bytes(pool_), jobs::memory_bytes(jobs::read_installation(message))};
 }
 
-Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
+InstalledJob AtpSwitchService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
   const jobs::AtpInstallation installation = jobs::read_installation(message);
   const std::uint64_t epoch = installation.job_epoch;
   // This process may have been started again since it sealed packets of the job. What it has forgotten itself costs nothing:
@@ -121,25 +121,25 @@ Part AtpSwitchService::install(const session::SwitchMessage& message, ServedJob*
   if (const std::string why = parts_.take(epoch, installation.job, installation.part); !why.empty()) {
     throw Error(ErrorCode::refused, why);
   }
-  Part part;
-  if (former == nullptr) part.job = std::make_unique<Job>(*this, epoch);  // its end releases the part
+  InstalledJob installed;
+  if (former == nullptr) installed.job = std::make_unique<Job>(*this, epoch);  // its end releases the part
   check_lanes(installation.lanes.size(), lanes_.size());
   prove(jobs::destinations(installation));
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
     install(jobs::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()), jobs::switch_job(installation, lane),
             installation.security, jobs::switch_neighbours(installation.lanes[lane]));
   }
-  part.status.job = installation.job;
-  part.status.job_epoch = epoch;
-  part.status.packet_elements = installation.packet_elements;
-  part.status.slots = pool_.slots;
+  installed.status.job = installation.job;
+  installed.status.job_epoch = epoch;
+  installed.status.packet_elements = installation.packet_elements;
+  installed.status.slots = pool_.slots;
   for (const auto& child : installation.lanes.front().children) {
     for (const std::uint32_t rank : child.ranks) {
-      if (rank < max_world_size) part.status.joined.insert(rank);
+      if (rank < max_world_size) installed.status.joined.insert(rank);
     }
   }
-  for (const auto& lane : installation.lanes) part.known_as.push_back({lane.parent, lane.own});
-  return part;
+  for (const auto& lane : installation.lanes) installed.known_as.push_back({lane.parent, lane.own});
+  return installed;
 }
 
 }  // namespace netsum::service

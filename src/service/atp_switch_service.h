@@ -23,7 +23,7 @@ class AtpSwitchService final : public Service {
   }
   [[nodiscard]] std::string takes() const override { return jobs::atp_rules().name; }
   [[nodiscard]] session::InstallationCost cost(const session::SwitchMessage& message) const override;
-  [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
+  [[nodiscard]] InstalledJob install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
   void make_pool(std::size_t lane);  // unless it has one; throws std::bad_alloc
   [[nodiscard]] const atp::Switch* at(std::size_t lane) const { return switches_[lane]; }  // null: no pool; within its run()

@@ -167,7 +167,7 @@ session::InstallationCost NetReduceService::cost(const session::SwitchMessage& m
   return {0, jobs::memory_bytes(jobs::read_ring(message, *rules()))};
 }
 
-Part NetReduceService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
+InstalledJob NetReduceService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
   const jobs::TreeInstallation installation = jobs::read_ring(message, *rules());
   const session::Admission& admission = installation.start.admission;
   RankSet joined;
@@ -175,8 +175,8 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
   for (const netreduce::Line& line : rings.front().ring.lines) {
     if (line.way != netreduce::Way::arriving) joined = joined.united(line.ranks);
   }
-  Part part = part_of(installation, joined);
-  if (former != nullptr) return part;
+  InstalledJob installed = installed_job(installation, joined);
+  if (former != nullptr) return installed;
   jobs::refuse_again(installation);
   check_lanes(installation.root.size(), lanes_.size());
   std::vector<session::Destination> destinations;
@@ -191,8 +191,8 @@ Part NetReduceService::install(const session::SwitchMessage& message, ServedJob*
   auto job = std::make_unique<Job>(*this, admission.job_epoch);
   job->reserve(rings);
   job->add(rings, admission.security, [&](std::size_t lane) { return jobs::ring_neighbours(installation, lane); });
-  part.job = std::move(job);
-  return part;
+  installed.job = std::move(job);
+  return installed;
 }
 
 }  // namespace netsum::service

@@ -42,7 +42,7 @@ class NetReduceService final : public Service {
                                                 std::span<const Endpoint> own) const override;
   [[nodiscard]] std::string takes() const override { return !wire_ || wire_->racks ? rules()->name : std::string(); }
   [[nodiscard]] session::InstallationCost cost(const session::SwitchMessage& message) const override;
-  [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
+  [[nodiscard]] InstalledJob install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
   [[nodiscard]] const netreduce::Tunnel& at(std::size_t lane) const { return *tunnels_[lane]; }  // within its run()
 

@@ -24,20 +24,20 @@ session::InstallationCost Service::cost(const session::SwitchMessage&) const {
   throw not_served("jobs of others");
 }
 
-Part Service::install(const session::SwitchMessage&, ServedJob*, const Prove&) {
+InstalledJob Service::install(const session::SwitchMessage&, ServedJob*, const Prove&) {
   throw not_served("jobs of others");
 }
 
-Part part_of(const jobs::TreeInstallation& installation, const RankSet& joined) {
+InstalledJob installed_job(const jobs::TreeInstallation& installation, const RankSet& joined) {
   const session::Admission& admission = installation.start.admission;
-  Part part;
-  part.status.job = installation.start.job;
-  part.status.job_epoch = admission.job_epoch;
-  part.status.packet_elements = admission.packet_elements;
-  part.status.slots = admission.slots;
-  part.status.joined = joined;
-  part.known_as = jobs::known_as(installation);
-  return part;
+  InstalledJob installed;
+  installed.status.job = installation.start.job;
+  installed.status.job_epoch = admission.job_epoch;
+  installed.status.packet_elements = admission.packet_elements;
+  installed.status.slots = admission.slots;
+  installed.status.joined = joined;
+  installed.known_as = jobs::known_as(installation);
+  return installed;
 }
 
 void check_lanes(std::size_t needed, std::size_t lanes) {

@@ -42,7 +42,7 @@ class ServedJob {
 };
 
 // A job whose ranks join elsewhere, and its status.
-struct Part {
+struct InstalledJob {
   std::unique_ptr<ServedJob> job;  // null: it is the one that was there
   session::JobStatus status;
   std::vector<session::KnownAs> known_as;
@@ -79,11 +79,11 @@ class Service {
   // Each throws Error: refused, for a message without sense.
   [[nodiscard]] virtual session::InstallationCost cost(const session::SwitchMessage& message) const;
   // Idempotent. `former`: the same job as it was installed before; null: it is new. Throws as start().
-  [[nodiscard]] virtual Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove);
+  [[nodiscard]] virtual InstalledJob install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove);
 };
 
 // What a switch in a tree says of a job; `joined`: the ranks below it.
-[[nodiscard]] Part part_of(const jobs::TreeInstallation& installation, const RankSet& joined);
+[[nodiscard]] InstalledJob installed_job(const jobs::TreeInstallation& installation, const RankSet& joined);
 
 // Throws Error: refused, for a job of more lanes than this switch has.
 void check_lanes(std::size_t needed, std::size_t lanes);

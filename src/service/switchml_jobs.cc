@@ -137,7 +137,7 @@ session::InstallationCost SwitchMlJobs<Machine>::cost(const session::SwitchMessa
 }
 
 template <class Machine>
-Part SwitchMlJobs<Machine>::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
+InstalledJob SwitchMlJobs<Machine>::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
   const jobs::TreeInstallation installation = jobs::read_switchml(message, rules_);
   const session::Admission& admission = installation.start.admission;
   RankSet joined;
@@ -148,8 +148,8 @@ Part SwitchMlJobs<Machine>::install(const session::SwitchMessage& message, Serve
   for (const wire::switchml::Ranks& ranks : configs.front().tree->below) {
     joined = joined.united(ranks);
   }
-  Part part = part_of(installation, joined);
-  if (former != nullptr) return part;
+  InstalledJob installed = installed_job(installation, joined);
+  if (former != nullptr) return installed;
   jobs::refuse_again(installation);
   check_lanes(configs.size(), lanes_.size());
   std::vector<session::Destination> destinations;
@@ -162,8 +162,8 @@ Part SwitchMlJobs<Machine>::install(const session::SwitchMessage& message, Serve
   auto job = std::make_unique<Job>(*this, admission.job_epoch);
   job->reserve(configs);
   job->add(configs);
-  part.job = std::move(job);
-  return part;
+  installed.job = std::move(job);
+  return installed;
 }
 
 template class SwitchMlJobs<switchml::Switch>;

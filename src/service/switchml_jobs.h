@@ -35,7 +35,7 @@ class SwitchMlJobs : public Service {
                                                 std::span<const Endpoint> own) const override;
   [[nodiscard]] std::string takes() const override { return rules_.name; }
   [[nodiscard]] session::InstallationCost cost(const session::SwitchMessage& message) const override;
-  [[nodiscard]] Part install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
+  [[nodiscard]] InstalledJob install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) override;
 
   [[nodiscard]] const Machine& at(std::size_t lane) const { return *machines_[lane]; }  // within its run()
 

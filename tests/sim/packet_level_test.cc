@@ -210,7 +210,7 @@ TEST(PacketLevel, HostsAndSwitchesTakeTheirTimeForEachPacket) {
   all.host.send_cost = all.host.receive_cost = {};
   all.switch_plan.receive_cost = microseconds(3);
   EXPECT_NEAR(1.256 * 6, time(), 0.3);  // the packets of both
-  all.switch_plan.threads = 4;            // one lane keeps one of them busy
+  all.switch_plan.threads = 4;          // one lane keeps one of them busy
   EXPECT_NEAR(1.256 * 6, time(), 0.3);
   EXPECT_LT(fast, 1);
 }

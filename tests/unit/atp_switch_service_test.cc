@@ -98,9 +98,9 @@ TEST(AtpSwitchService, KeysThatItHasForgottenSealNoSecondPacketWithOneNumber) {
            {&told.job_epoch, 1});
   server.set(told.job_epoch, told.security, std::vector<seal::Neighbour>{{own, {}, hops.keys.up}}, {&told.job_epoch, 1});
   for (std::uint64_t life = 0; life < 3; ++life) {
-    const Part part = service.install(jobs::message_of(told), nullptr, [](const auto&) {});
-    ASSERT_NE(nullptr, part.job);
-    EXPECT_EQ(nullptr, service.install(jobs::message_of(told), part.job.get(), [](const auto&) {}).job) << "a repeat";
+    const InstalledJob installed = service.install(jobs::message_of(told), nullptr, [](const auto&) {});
+    ASSERT_NE(nullptr, installed.job);
+    EXPECT_EQ(nullptr, service.install(jobs::message_of(told), installed.job.get(), [](const auto&) {}).job) << "a repeat";
     wire::atp::Common common;
     common.job_epoch = told.job_epoch;
     common.rank_epoch = 100;

@@ -58,7 +58,7 @@ struct Worker::Impl {
     std::uint64_t index = 0;      // of the operation's messages on this lane
   };
   // A message's part of the tensor.
-  struct Part {
+  struct Extent {
     std::uint64_t number = 0;  // of the operation's messages
     std::uint64_t offset = 0;  // values
     std::size_t bytes = 0;     // of values
@@ -76,14 +76,15 @@ struct Worker::Impl {
   [[nodiscard]] std::uint64_t place_of(std::uint64_t message) const {
     return message % (std::uint64_t{2} * config.window) * whole;
   }
-  [[nodiscard]] Part part_of(const UnderWay& u, std::uint64_t index) const {
+  [[nodiscard]] Extent extent_of(const UnderWay& u, std::uint64_t index) const {
     const std::size_t width = bytes_of(u.values.dtype);
     const std::uint64_t most = capacity / width;
-    Part part;
-    part.number = u.share.first + index * config.lanes;
-    part.offset = part.number * most;
-    part.bytes = static_cast<std::size_t>(std::min(most, u.values.count - std::min(u.values.count, part.offset))) * width;
-    return part;
+    Extent extent;
+    extent.number = u.share.first + index * config.lanes;
+    extent.offset = extent.number * most;
+    extent.bytes =
+        static_cast<std::size_t>(std::min(most, u.values.count - std::min(u.values.count, extent.offset))) * width;
+    return extent;
   }
   [[nodiscard]] std::uint32_t packets_of(std::size_t value_bytes) const {
     const std::size_t first = config.mtu - first_header_bytes, more = config.mtu - seal_bytes;
@@ -103,11 +104,11 @@ struct Worker::Impl {
       done += bytes;
     }
   }
-  [[nodiscard]] std::uint32_t signature_of(const UnderWay& u, const Part& part) const {
+  [[nodiscard]] std::uint32_t signature_of(const UnderWay& u, const Extent& extent) const {
     const std::uint32_t call = stream::signature_of(u.operation, static_cast<std::uint32_t>(capacity));
     std::byte place[16];
     store_le(place, u.operation.number);
-    store_le(place + 8, part.number);
+    store_le(place + 8, extent.number);
     return crc32c(place, call);
   }
 
@@ -122,16 +123,16 @@ struct Worker::Impl {
     return nullptr;
   }
 
-  std::span<const std::byte> write_message(const UnderWay& u, const Part& part) {
+  std::span<const std::byte> write_message(const UnderWay& u, const Extent& extent) {
     const std::span<std::byte> message =
-        config.send_memory.subspan((to_send.message % config.window) * whole, bytes_of_message(part.bytes));
-    const auto* const values = static_cast<const std::byte*>(u.operation.data) + part.offset * bytes_of(u.values.dtype);
+        config.send_memory.subspan((to_send.message % config.window) * whole, bytes_of_message(extent.bytes));
+    const auto* const values = static_cast<const std::byte*>(u.operation.data) + extent.offset * bytes_of(u.values.dtype);
     // A broadcast's last word may be partly outside of the tensor; ranks that contribute nothing send zeros.
-    std::size_t given = stream::contributes(u.operation, config.rank) ? part.bytes : 0;
+    std::size_t given = stream::contributes(u.operation, config.rank) ? extent.bytes : 0;
     if (u.operation.collective == Collective::broadcast && given > 0) {
-      given = std::min<std::size_t>(given, u.operation.elements - part.offset * 4);
+      given = std::min<std::size_t>(given, u.operation.elements - extent.offset * 4);
     }
-    for_each_packet(part.bytes,
+    for_each_packet(extent.bytes,
                     [&](std::uint32_t packet, std::size_t at, std::size_t skip, std::size_t done, std::size_t bytes) {
                       std::byte* const to = message.data() + at;
                       if (packet == 0) {
@@ -139,8 +140,8 @@ struct Worker::Impl {
                         header.ring = config.ring;
                         header.rank = config.rank;
                         header.message = to_send.message;
-                        header.packets = packets_of(part.bytes);
-                        header.signature = signature_of(u, part);
+                        header.packets = packets_of(extent.bytes);
+                        header.signature = signature_of(u, extent);
                         header.dtype = u.values.dtype;
                         header.average = u.operation.op == ReduceOp::avg && u.operation.collective == Collective::all_reduce;
                         wire::netreduce::write_header(wire::netreduce::netsum_layout, message, header);
@@ -160,8 +161,8 @@ struct Worker::Impl {
     while (!failure && to_send.message < std::min(to_receive.message, sink.acknowledged()) + config.window) {
       UnderWay* const u = at(to_send);
       if (u == nullptr) return;
-      const Part part = part_of(*u, to_send.index);
-      const auto message = write_message(*u, part);
+      const Extent extent = extent_of(*u, to_send.index);
+      const auto message = write_message(*u, extent);
       if (!sink.post(message, place_of(to_send.message), static_cast<std::uint32_t>(to_send.message))) return;
       ++to_send.message;
       ++to_send.index;
@@ -175,9 +176,9 @@ struct Worker::Impl {
 
   // Checks every packet's seal before the values are used: only elements that are sums of all ranks' for this message are
   // delivered.
-  [[nodiscard]] bool sealed(const UnderWay& u, const Part& part, std::span<const std::byte> message) {
+  [[nodiscard]] bool sealed(const UnderWay& u, const Extent& extent, std::span<const std::byte> message) {
     bool all = true;
-    for_each_packet(part.bytes, [&](std::uint32_t packet, std::size_t at, std::size_t, std::size_t, std::size_t) {
+    for_each_packet(extent.bytes, [&](std::uint32_t packet, std::size_t at, std::size_t, std::size_t, std::size_t) {
       if (!all) return;
       const std::uint64_t found = wire::netreduce::read_seal(message.subspan(at));
       const std::uint64_t expected =
@@ -197,17 +198,17 @@ struct Worker::Impl {
     const bool expected = u != nullptr && to_receive.message < to_send.message &&
                           immediate == static_cast<std::uint32_t>(to_receive.message) && offset == place;
     if (!expected) return fail(WorkerFailure::Kind::unexpected, u, 0);
-    const Part part = part_of(*u, to_receive.index);
-    if (bytes != bytes_of_message(part.bytes)) return fail(WorkerFailure::Kind::unexpected, u, 0);
+    const Extent extent = extent_of(*u, to_receive.index);
+    if (bytes != bytes_of_message(extent.bytes)) return fail(WorkerFailure::Kind::unexpected, u, 0);
     const std::span<const std::byte> message = content.empty() ? config.receive_memory.subspan(offset, bytes) : content;
-    if (!sealed(*u, part, message)) return;
-    if (part.bytes > 0) {
-      std::byte* const values = static_cast<std::byte*>(u->operation.data) + part.offset * bytes_of(u->values.dtype);
-      std::size_t wanted = part.bytes;
+    if (!sealed(*u, extent, message)) return;
+    if (extent.bytes > 0) {
+      std::byte* const values = static_cast<std::byte*>(u->operation.data) + extent.offset * bytes_of(u->values.dtype);
+      std::size_t wanted = extent.bytes;
       if (u->operation.collective == Collective::broadcast) {
-        wanted = std::min<std::size_t>(wanted, u->operation.elements - part.offset * 4);
+        wanted = std::min<std::size_t>(wanted, u->operation.elements - extent.offset * 4);
       }
-      for_each_packet(part.bytes,
+      for_each_packet(extent.bytes,
                       [&](std::uint32_t, std::size_t from, std::size_t skip, std::size_t done, std::size_t count) {
                         const std::size_t copied = std::min(count, wanted - std::min(wanted, done));
                         if (copied > 0) std::memcpy(values + done, message.data() + from + skip, copied);
@@ -333,7 +334,7 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
   const Impl& w = *impl_;
   if (w.under_way.empty()) return std::nullopt;
   const Impl::UnderWay& u = w.under_way.front();
-  return WorkerStall{u.operation.number, static_cast<std::uint32_t>(w.part_of(u, w.to_receive.index).number)};
+  return WorkerStall{u.operation.number, static_cast<std::uint32_t>(w.extent_of(u, w.to_receive.index).number)};
 }
 
 const WorkerCounters& Worker::counters() const {

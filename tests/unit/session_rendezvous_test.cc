@@ -1,5 +1,5 @@
 // An aggregator's life cycle by hand: what is to be done comes in one order, and no rank hears of an admission too early.
-#include "session/aggregator.h"
+#include "session/rendezvous.h"
 
 #include <gtest/gtest.h>
 
@@ -39,27 +39,27 @@ JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::str
   return r;
 }
 
-class AggregatorTest : public ::testing::Test {
+class RendezvousTest : public ::testing::Test {
  protected:
   Time now{1000s};
-  Aggregator aggregator{config()};
+  Rendezvous aggregator{config()};
   std::set<std::uint64_t> silent;  // jobs whose switches do not know them yet
 
-  Aggregator::Step step() {
+  Rendezvous::Step step() {
     return aggregator.step(now, [this](std::uint64_t epoch) { return !silent.contains(epoch); });
   }
   // The only start of a step.
   StartJob only_start() {
-    const Aggregator::Step taken = step();
+    const Rendezvous::Step taken = step();
     EXPECT_EQ(taken.changes.starts.size(), 1U);
     EXPECT_TRUE(taken.answers.empty()) << "no lane serves the job yet";
     return taken.changes.starts.empty() ? StartJob{} : taken.changes.starts.front();
   }
   // A job of one rank, which has its answer.
-  Admission run_alone(Aggregator::Call call, const std::string& job, const std::string& tenant = "") {
+  Admission run_alone(Rendezvous::Call call, const std::string& job, const std::string& tenant = "") {
     aggregator.join(call, request(0, 1, job, tenant), never, now);
     aggregator.on_started(only_start());
-    const Aggregator::Step answered = step();
+    const Rendezvous::Step answered = step();
     EXPECT_EQ(answered.answers.size(), 1U);
     if (answered.answers.empty() || !answered.answers[0].outcome.admission) return {};
     EXPECT_EQ(answered.answers[0].call, call);
@@ -67,7 +67,7 @@ class AggregatorTest : public ::testing::Test {
   }
 };
 
-TEST_F(AggregatorTest, AnswersWhenEveryLaneServesTheJob) {
+TEST_F(RendezvousTest, AnswersWhenEveryLaneServesTheJob) {
   aggregator.join(1, request(1, 2, "train"), never, now);
   EXPECT_TRUE(step().empty());
   aggregator.join(2, request(0, 2, "train"), never, now);
@@ -76,14 +76,14 @@ TEST_F(AggregatorTest, AnswersWhenEveryLaneServesTheJob) {
   EXPECT_FALSE(start.watched);
   EXPECT_TRUE(step().empty());
   aggregator.on_started(start);
-  const Aggregator::Step answered = step();
+  const Rendezvous::Step answered = step();
   ASSERT_EQ(answered.answers.size(), 2U);
   EXPECT_EQ(answered.answers[0].call + answered.answers[1].call, 3U);
   EXPECT_EQ(aggregator.waiting(), 0U);
   EXPECT_TRUE(step().empty());
 }
 
-TEST_F(AggregatorTest, AnswersWhenTheSwitchesKnowTheJob) {
+TEST_F(RendezvousTest, AnswersWhenTheSwitchesKnowTheJob) {
   aggregator.join(1, request(0, 1, "train"), never, now);
   const StartJob start = only_start();
   silent.insert(start.admission.job_epoch);
@@ -93,14 +93,14 @@ TEST_F(AggregatorTest, AnswersWhenTheSwitchesKnowTheJob) {
   EXPECT_EQ(step().answers.size(), 1U);
 }
 
-TEST_F(AggregatorTest, ARankThatGivesUpBeforeItIsToldEndsTheJob) {
+TEST_F(RendezvousTest, ARankThatGivesUpBeforeItIsToldEndsTheJob) {
   aggregator.join(1, request(0, 2, "train"), never, now);
   aggregator.join(2, request(1, 2, "train"), never, now);
   const StartJob start = only_start();
   silent.insert(start.admission.job_epoch);
   aggregator.on_started(start);
   EXPECT_TRUE(aggregator.cancel(1, now));
-  const Aggregator::Step ended = step();
+  const Rendezvous::Step ended = step();
   ASSERT_EQ(ended.changes.stops.size(), 1U);
   EXPECT_EQ(ended.events.back().kind, JobEvent::Kind::failed);
   EXPECT_NE(ended.events.back().what.find("rank 0"), std::string::npos) << ended.events.back().what;
@@ -109,29 +109,29 @@ TEST_F(AggregatorTest, ARankThatGivesUpBeforeItIsToldEndsTheJob) {
   EXPECT_FALSE(aggregator.cancel(1, now));
 }
 
-TEST_F(AggregatorTest, StopsComeBeforeTheStartsThatNeedTheirSlots) {
+TEST_F(RendezvousTest, StopsComeBeforeTheStartsThatNeedTheirSlots) {
   const Admission first = run_alone(1, "first");
   aggregator.leave(first.job_epoch, 0, first.rank_epoch, "", {}, now);
   aggregator.join(2, request(0, 1, "second"), never, now);
-  const Aggregator::Step both = step();
+  const Rendezvous::Step both = step();
   ASSERT_EQ(both.changes.stops.size(), 1U);
   EXPECT_EQ(both.changes.stops[0].job_epoch, first.job_epoch);
   EXPECT_EQ(both.changes.starts.size(), 1U);
 }
 
-TEST_F(AggregatorTest, AJobThatBeganAndEndedBetweenTwoStepsIsNeverStarted) {
+TEST_F(RendezvousTest, AJobThatBeganAndEndedBetweenTwoStepsIsNeverStarted) {
   aggregator.join(1, request(0, 1, "train"), never, now);
   EXPECT_TRUE(aggregator.cancel(1, now));
-  const Aggregator::Step nothing = step();
+  const Rendezvous::Step nothing = step();
   EXPECT_TRUE(nothing.changes.starts.empty());
   EXPECT_TRUE(nothing.changes.stops.empty());
   EXPECT_EQ(aggregator.registry().slots_free(), 64U);
 }
 
-TEST_F(AggregatorTest, AStartThatFailsRefusesTheRanksAndFreesTheSlots) {
+TEST_F(RendezvousTest, AStartThatFailsRefusesTheRanksAndFreesTheSlots) {
   aggregator.join(1, request(0, 1, "train"), never, now);
   aggregator.on_start_failed(only_start().admission.job_epoch, "there is no memory left", now);
-  const Aggregator::Step refused = step();
+  const Rendezvous::Step refused = step();
   ASSERT_EQ(refused.answers.size(), 1U);
   EXPECT_FALSE(refused.answers[0].outcome.admission);
   EXPECT_NE(refused.answers[0].outcome.reason.find("no memory left"), std::string::npos);
@@ -139,12 +139,12 @@ TEST_F(AggregatorTest, AStartThatFailsRefusesTheRanksAndFreesTheSlots) {
   EXPECT_EQ(aggregator.registry().slots_free(), 64U);
 }
 
-TEST_F(AggregatorTest, ALateJoinNamesTheRanksThatAreMissing) {
+TEST_F(RendezvousTest, ALateJoinNamesTheRanksThatAreMissing) {
   aggregator.join(1, request(1, 3, "train"), now + 5s, now);
   EXPECT_LE(aggregator.next_timeout(), now + 5s);
   now += 5s;
   aggregator.on_timer(now);
-  const Aggregator::Step late = step();
+  const Rendezvous::Step late = step();
   ASSERT_EQ(late.answers.size(), 1U);
   EXPECT_TRUE(late.answers[0].late);
   EXPECT_TRUE(late.answers[0].missing.contains(0) && late.answers[0].missing.contains(2));
@@ -152,19 +152,19 @@ TEST_F(AggregatorTest, ALateJoinNamesTheRanksThatAreMissing) {
   EXPECT_FALSE(aggregator.cancel(1, now));
 }
 
-TEST_F(AggregatorTest, AJoinThatWasAdmittedInTimeIsNotLate) {
+TEST_F(RendezvousTest, AJoinThatWasAdmittedInTimeIsNotLate) {
   aggregator.join(1, request(0, 1, "train"), now + 5s, now);
   const StartJob start = only_start();
   now += 6s;  // the lanes take their time
   aggregator.on_timer(now);
   aggregator.on_started(start);
-  const Aggregator::Step answered = step();
+  const Rendezvous::Step answered = step();
   ASSERT_EQ(answered.answers.size(), 1U);
   EXPECT_FALSE(answered.answers[0].late);
   EXPECT_TRUE(answered.answers[0].outcome.admission);
 }
 
-TEST_F(AggregatorTest, RanksHearWhatTheDataPlaneShows) {
+TEST_F(RendezvousTest, RanksHearWhatTheDataPlaneShows) {
   const Admission admission = run_alone(1, "train");
   const auto beat = [&] { return aggregator.heartbeat(admission.job_epoch, 0, admission.rank_epoch, "", now); };
   EXPECT_TRUE(beat().missing.empty());
@@ -182,7 +182,7 @@ TEST_F(AggregatorTest, RanksHearWhatTheDataPlaneShows) {
   EXPECT_TRUE(beat().missing.empty());
 }
 
-TEST_F(AggregatorTest, AnotherTenantsJobIsUnknownAndUntouched) {
+TEST_F(RendezvousTest, AnotherTenantsJobIsUnknownAndUntouched) {
   const Admission admission = run_alone(1, "train", "a");
   EXPECT_EQ(aggregator.heartbeat(admission.job_epoch, 0, admission.rank_epoch, "b", now).state, State::unknown);
   aggregator.leave(admission.job_epoch, 0, admission.rank_epoch, "b", {}, now);
@@ -190,10 +190,10 @@ TEST_F(AggregatorTest, AnotherTenantsJobIsUnknownAndUntouched) {
   EXPECT_EQ(aggregator.heartbeat(admission.job_epoch, 0, admission.rank_epoch, "a", now).state, State::running);
 }
 
-TEST_F(AggregatorTest, ShuttingDownAnswersEveryJoin) {
+TEST_F(RendezvousTest, ShuttingDownAnswersEveryJoin) {
   aggregator.join(1, request(0, 2, "waits"), never, now);
   aggregator.shut_down(now);
-  const Aggregator::Step last = step();
+  const Rendezvous::Step last = step();
   ASSERT_EQ(last.answers.size(), 1U);
   EXPECT_EQ(last.answers[0].outcome.refusal, Refusal::shutting_down);
   EXPECT_EQ(aggregator.waiting(), 0U);

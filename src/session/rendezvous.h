@@ -17,7 +17,7 @@
 
 namespace netsum::session {
 
-class Aggregator {
+class Rendezvous {
  public:
   using Call = std::uint64_t;  // the owner's number for a join, from join() to its answer
 
@@ -34,7 +34,7 @@ class Aggregator {
     [[nodiscard]] bool empty() const { return changes.stops.empty() && changes.starts.empty() && answers.empty(); }
   };
 
-  explicit Aggregator(RegistryConfig config) : registry_(std::move(config)) {}
+  explicit Rendezvous(RegistryConfig config) : registry_(std::move(config)) {}
 
   [[nodiscard]] Registry& registry() { return registry_; }
   [[nodiscard]] const Registry& registry() const { return registry_; }

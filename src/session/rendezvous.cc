@@ -1,17 +1,17 @@
-#include "session/aggregator.h"
+#include "session/rendezvous.h"
 
 #include <algorithm>
 
 namespace netsum::session {
 
-void Aggregator::join(Call call, const JoinRequest& request, Time deadline, Time now) {
+void Rendezvous::join(Call call, const JoinRequest& request, Time deadline, Time now) {
   const std::uint64_t ticket = registry_.join(request, now);
   joins_[call] = {ticket, deadline};
   calls_[ticket] = call;
   if (deadline != never) deadlines_.emplace(deadline, call);
 }
 
-bool Aggregator::cancel(Call call, Time now) {
+bool Rendezvous::cancel(Call call, Time now) {
   const auto found = joins_.find(call);
   if (found == joins_.end()) return false;
   static_cast<void>(registry_.cancel_join(found->second.ticket, now));
@@ -19,13 +19,13 @@ bool Aggregator::cancel(Call call, Time now) {
   return true;
 }
 
-void Aggregator::forget(std::map<Call, Join>::iterator join) {
+void Rendezvous::forget(std::map<Call, Join>::iterator join) {
   deadlines_.erase({join->second.deadline, join->first});
   calls_.erase(join->second.ticket);
   joins_.erase(join);
 }
 
-HeartbeatReply Aggregator::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
+HeartbeatReply Rendezvous::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                      const std::string& tenant, Time now) {
   if (!registry_.belongs(job_epoch, tenant)) return {};
   HeartbeatReply reply = registry_.heartbeat(job_epoch, rank, rank_epoch, now);
@@ -33,16 +33,16 @@ HeartbeatReply Aggregator::heartbeat(std::uint64_t job_epoch, std::uint32_t rank
   return reply;
 }
 
-void Aggregator::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
+void Rendezvous::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
                        const Farewell& why, Time now) {
   if (registry_.belongs(job_epoch, tenant)) registry_.leave(job_epoch, rank, rank_epoch, why, now);
 }
 
-void Aggregator::closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
+void Rendezvous::closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
   registry_.closed(job_epoch, rank, rank_epoch, now);
 }
 
-void Aggregator::on_timer(Time now) {
+void Rendezvous::on_timer(Time now) {
   if (now >= registry_.next_timeout()) registry_.on_timer(now);
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const auto found = joins_.find(deadlines_.begin()->second);
@@ -55,7 +55,7 @@ void Aggregator::on_timer(Time now) {
   }
 }
 
-Aggregator::Step Aggregator::step(Time now, const std::function<bool(std::uint64_t)>& ready) {
+Rendezvous::Step Rendezvous::step(Time now, const std::function<bool(std::uint64_t)>& ready) {
   Step step{take_changes(registry_), std::exchange(late_, {}), registry_.take_events()};
   for (const std::uint64_t ticket : registry_.decided()) {
     const auto call = calls_.find(ticket);
@@ -74,35 +74,35 @@ Aggregator::Step Aggregator::step(Time now, const std::function<bool(std::uint64
   return step;
 }
 
-void Aggregator::shut_down(Time now) {
+void Rendezvous::shut_down(Time now) {
   stopping_ = true;
   registry_.shut_down(now);
 }
 
-void Aggregator::on_started(const StartJob& start) {
+void Rendezvous::on_started(const StartJob& start) {
   running_[start.admission.job_epoch] = start.watched;
 }
 
-void Aggregator::on_start_failed(std::uint64_t job_epoch, const std::string& reason, Time now) {
+void Rendezvous::on_start_failed(std::uint64_t job_epoch, const std::string& reason, Time now) {
   registry_.start_failed(job_epoch, reason, now);
 }
 
-void Aggregator::on_stopped(std::uint64_t job_epoch) {
+void Rendezvous::on_stopped(std::uint64_t job_epoch) {
   running_.erase(job_epoch);
   views_.erase(job_epoch);
 }
 
-void Aggregator::on_view(std::uint64_t job_epoch, JobView view, Time now) {
+void Rendezvous::on_view(std::uint64_t job_epoch, JobView view, Time now) {
   if (!view.mismatch.empty()) registry_.fail_mismatch(job_epoch, view.mismatch, now);
   if (running_.contains(job_epoch)) views_[job_epoch] = std::move(view);
 }
 
-Time Aggregator::next_timeout() const {
+Time Rendezvous::next_timeout() const {
   const Time next = registry_.next_timeout();
   return deadlines_.empty() ? next : std::min(next, deadlines_.begin()->first);
 }
 
-std::vector<std::uint64_t> Aggregator::watched() const {
+std::vector<std::uint64_t> Rendezvous::watched() const {
   std::vector<std::uint64_t> epochs;
   for (const auto& [epoch, is_watched] : running_) {
     if (is_watched) epochs.push_back(epoch);
