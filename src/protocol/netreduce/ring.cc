@@ -8,26 +8,14 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/cache_line.h"
 #include "base/check.h"
 #include "base/crc32.h"
-#include "kernels/kernels.h"
 
 namespace netsum::netreduce {
 namespace {
 
 using wire::netreduce::InaHeader;
 using wire::roce::Packet;
-
-// A packet's buffer: its frame, placed so that the payload begins at a cache line.
-constexpr std::size_t headers_room = 128;  // virtio, Ethernet with two tags, IPv6, UDP, BTH, RETH, immediate: 112
-constexpr std::uint32_t max_pad = 3;
-
-constexpr std::size_t stride_of(std::uint32_t mtu) {
-  return whole_lines(headers_room + mtu + max_pad + wire::roce::icrc_bytes);
-}
-
-constexpr std::uint32_t none = UINT32_MAX;  // not a PSN: more than 24 bits
 
 // Contributing lines first, each kind by its lowest rank: the order of addition.
 std::vector<Line> lines_of(const RingConfig& config) {
@@ -44,6 +32,11 @@ std::vector<Line> lines_of(const RingConfig& config) {
     return std::pair(a.way == Way::arriving, a.ranks.front()) < std::pair(b.way == Way::arriving, b.ranks.front());
   });
   return lines;
+}
+
+std::uint32_t contributors_in(const std::vector<Line>& lines) {
+  return static_cast<std::uint32_t>(
+      std::count_if(lines.begin(), lines.end(), [](const Line& line) { return line.way != Way::arriving; }));
 }
 
 std::size_t lines_in(const RingConfig& config) {
@@ -117,21 +110,15 @@ std::string check(const RingConfig& config) {
 }
 
 std::size_t Ring::memory_bytes(const RingConfig& config) {
-  return std::size_t{2} * config.window * config.message_packets * lines_in(config) * stride_of(config.mtu);
+  return SumStore::memory_bytes(config, lines_in(config));
 }
 
 Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
     : config_(config),
-      memory_(memory),
       lines_(lines_of(config)),
-      slots_(std::size_t{2} * config.window),
-      aggregators_(slots_.size() * config.message_packets),
-      words_((lines_.size() + 63) / 64),
-      bitmaps_(aggregators_.size() * words_),
-      buffers_(aggregators_.size() * lines_.size()),
-      first_psns_(slots_.size() * lines_.size(), none),
-      peers_(lines_.size()),
-      stride_(stride_of(config.mtu)) {
+      contributors_(contributors_in(lines_)),
+      store_(config, static_cast<std::uint32_t>(lines_.size()), contributors_, memory),
+      peers_(lines_.size()) {
   for (std::size_t line = 0; line < lines_.size(); ++line) {
     Peer& peer = peers_[line];
     peer.bound = !learned();
@@ -141,9 +128,7 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
     peer.in_order = config.order == Order::ring && lines_[line].way != Way::child && !repair;
     peer.answers = peer.in_order && lines_[line].answers.has_value();
     if (repair) peer.heard = repair->first_psn;
-    if (peer.contributes) ++contributors_;
   }
-  sources_.resize(contributors_);
 }
 
 void Ring::serve(RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink) {
@@ -165,8 +150,8 @@ void Ring::bind(std::uint32_t line, const Connection& connection, bool held) {
 
 void Ring::release(std::uint32_t line, Sink& sink) {
   peers_[line].held = false;
-  for (Place place = peers_[line].sent; holds(place); place = after(place)) {
-    if (at(place).complete) offer(place, line, sink);
+  for (Place place = peers_[line].sent; store_.holds(place); place = store_.after(place)) {
+    if (store_.at(place).complete) offer(place, line, sink);
   }
 }
 
@@ -191,7 +176,7 @@ bool Ring::begins_another(std::uint64_t message_on_wire) const {
   if (message_on_wire != 0) return false;
   const std::uint64_t now = next().message;
   const std::uint64_t message = wire::netreduce::extend_message(0, 8 * config_.layout.message.bytes, now);
-  return message == 0 || (message > now ? message - now : now - message) > slots_.size();
+  return message == 0 || (message > now ? message - now : now - message) > store_.slots();
 }
 
 Place Ring::next() const {
@@ -200,35 +185,9 @@ Place Ring::next() const {
   return least;
 }
 
-std::span<std::byte> Ring::frame_of(std::size_t aggregator, std::uint32_t line) {
-  const std::size_t buffer = aggregator * lines_.size() + line;
-  return memory_.subspan(buffer * stride_ + headers_room - buffers_[buffer].payload_at, buffers_[buffer].bytes);
-}
-
-std::byte* Ring::payload_of(std::size_t aggregator, std::uint32_t line) {
-  return memory_.data() + (aggregator * lines_.size() + line) * stride_ + headers_room;
-}
-
 std::uint64_t Ring::seal_of(const Place& place) const {
   const std::uint64_t incarnation = life_ ? life_->incarnation : config_.incarnation;
   return wire::netreduce::seal_of({incarnation, config_.ring, place.message, place.packet, config_.members});
-}
-
-// Empties the message's aggregators.
-void Ring::open(std::uint32_t slot, const InaHeader& header, Sink& sink) {
-  Slot& s = slots_[slot];
-  if (std::exchange(s.referenced, false)) sink.flush();
-  s.used = true;
-  s.message = header.message;
-  s.packets = header.packets;
-  s.first_rank = header.rank;
-  s.signature = header.signature;
-  s.dtype = header.dtype;
-  s.average = header.average;
-  const std::size_t begin = std::size_t{slot} * config_.message_packets, lines = lines_.size();
-  std::fill_n(aggregators_.begin() + static_cast<std::ptrdiff_t>(begin), config_.message_packets, Aggregator{});
-  std::fill_n(bitmaps_.begin() + static_cast<std::ptrdiff_t>(begin * words_), config_.message_packets * words_, 0);
-  std::fill_n(first_psns_.begin() + static_cast<std::ptrdiff_t>(slot * lines), lines, none);
 }
 
 // A packet that begins a message names it: it sets the connection's entry of the CLT (§3.2).
@@ -247,8 +206,8 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
   }
   const std::uint64_t message = header->message;
   const std::uint32_t psn = arrival.packet.bth.psn;
-  const std::uint32_t slot = slot_of(message);
-  Slot& s = slots_[slot];
+  const std::uint32_t slot = store_.slot_of(message);
+  SumStore::Slot& s = store_.slot(slot);
   if (s.used && message < s.message) {
     ++counters_.dropped_old;
     return std::nullopt;
@@ -257,26 +216,27 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
     // The message's buffers are free once all ranks have the message two windows earlier. A host sends this one when it has
     // the result one window earlier, to which all ranks have contributed, and so had that message. The second condition
     // protects held sums from a host that violates this.
-    const bool free = s.used ? message == s.message + slots_.size() && s.message < next().message : message < slots_.size();
+    const bool free =
+        s.used ? message == s.message + store_.slots() && s.message < next().message : message < store_.slots();
     if (!free) {
       ++counters_.dropped_early;
       return std::nullopt;
     }
   }
-  const bool known = s.used && s.message == message && first_psn(slot, line) != none;
-  if ((known && first_psn(slot, line) != psn) || arrival.shape.last != (header->packets == 1) ||
+  const bool known = s.used && s.message == message && store_.first_psn(slot, line) != SumStore::no_psn;
+  if ((known && store_.first_psn(slot, line) != psn) || arrival.shape.last != (header->packets == 1) ||
       !follows(line, *header, psn)) {
     ++counters_.dropped_misplaced;
     return std::nullopt;
   }
-  if (!s.used || s.message != message) open(slot, *header, sink);
+  if (!s.used || s.message != message) store_.open(slot, *header, sink);
   if (s.packets != header->packets || s.signature != header->signature || s.dtype != header->dtype ||
       s.average != header->average) {
     ++counters_.dropped_mismatch;
     if (!mismatch_) mismatch_ = {message, std::min(s.first_rank, header->rank), std::max(s.first_rank, header->rank)};
     return std::nullopt;
   }
-  first_psn(slot, line) = psn;
+  store_.first_psn(slot, line) = psn;
   peers_[line].last_slot = slot;
   return Place{message, 0};
 }
@@ -284,11 +244,13 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
 // Messages are consecutive on a host's connection, and have fixed PSNs on a virtual one. Foreign hosts may have other
 // messages in between (accelerator.h).
 bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t psn) {
-  if (lines_[line].way == Way::child) return psn == virtual_psn(header.message);
+  if (lines_[line].way == Way::child) return psn == store_.virtual_psn(header.message);
   const auto distance_to = [&](std::uint64_t neighbour) -> std::optional<std::int32_t> {
-    const std::uint32_t slot = slot_of(neighbour);
-    if (!slots_[slot].used || slots_[slot].message != neighbour || first_psn(slot, line) == none) return std::nullopt;
-    return wire::roce::psn_distance(psn, first_psn(slot, line));
+    const std::uint32_t slot = store_.slot_of(neighbour);
+    if (!store_.slot(slot).used || store_.slot(slot).message != neighbour ||
+        store_.first_psn(slot, line) == SumStore::no_psn)
+      return std::nullopt;
+    return wire::roce::psn_distance(psn, store_.first_psn(slot, line));
   };
   const auto far_enough = [&](std::int32_t distance, std::uint32_t packets) {
     const auto least = static_cast<std::int32_t>(packets);
@@ -298,37 +260,16 @@ bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t ps
   if (to_next && !far_enough(*to_next, header.packets)) return false;
   if (header.message == 0) return true;
   const auto to_last = distance_to(header.message - 1);
-  return !to_last || far_enough(-*to_last, slots_[slot_of(header.message - 1)].packets);
+  return !to_last || far_enough(-*to_last, store_.slot(store_.slot_of(header.message - 1)).packets);
 }
 
-// Any other packet has only its PSN. Go-back-N restarts in the middle of messages when first packets of later ones were seen
-// long ago, so all messages of two windows are searched, beginning with the last match.
-template <class FirstPsn>
-std::optional<Place> Ring::find(std::uint32_t psn, std::uint32_t& last_slot, const FirstPsn& first_psn_in) const {
-  const auto within = [&](std::uint32_t slot) -> std::optional<Place> {
-    if (!slots_[slot].used) return std::nullopt;
-    const std::uint32_t first = first_psn_in(slot);
-    if (first == none) return std::nullopt;
-    const std::int32_t packet = wire::roce::psn_distance(first, psn);
-    if (packet < 0 || packet >= static_cast<std::int32_t>(slots_[slot].packets)) return std::nullopt;
-    return Place{slots_[slot].message, static_cast<std::uint32_t>(packet)};
-  };
-  std::optional<Place> place = within(last_slot);
-  for (std::uint32_t slot = 0; !place && slot < slots_.size(); ++slot) {
-    place = within(slot);
-    if (place) last_slot = slot;
-  }
-  return place;
-}
-
-template <class FirstPsn>
-std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& last_slot, const FirstPsn& first_psn_in) {
-  const std::optional<Place> place = find(arrival.packet.bth.psn, last_slot, first_psn_in);
+// Any other packet has only its PSN, and an opcode that must fit where that is.
+std::optional<Place> Ring::placed(const std::optional<Place>& place, const Arrival& arrival) {
   if (!place) {
     ++counters_.dropped_unplaced;
     return std::nullopt;
   }
-  const bool last = place->packet + 1 == slots_[slot_of(place->message)].packets;
+  const bool last = place->packet + 1 == store_.slot(store_.slot_of(place->message)).packets;
   if ((place->packet == 0) != arrival.shape.first || last != arrival.shape.last) {
     ++counters_.dropped_misplaced;
     return std::nullopt;
@@ -336,45 +277,12 @@ std::optional<Place> Ring::place_by_psn(const Arrival& arrival, std::uint32_t& l
   return place;
 }
 
-bool Ring::fits(const Place& place, const Arrival& arrival) const {
-  const std::size_t payload = arrival.packet.payload.size(), skip = skipped(place.packet);
-  const Aggregator& a = at(place);
-  return payload <= config_.mtu && payload >= skip &&
-         (payload - skip) % bytes_of(slots_[slot_of(place.message)].dtype) == 0 && (a.arrived == 0 || payload == a.payload);
-}
-
-// All but the last bytes of the payload that are left out.
-void Ring::store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival, std::size_t left_out) {
-  Buffer& buffer = buffers_[aggregator * lines_.size() + line];
-  buffer.bytes = static_cast<std::uint16_t>(arrival.ip_at + arrival.ip_bytes);
-  buffer.ip_at = static_cast<std::uint16_t>(arrival.ip_at);
-  buffer.ip_bytes = static_cast<std::uint16_t>(arrival.ip_bytes);
-  buffer.payload_at = static_cast<std::uint16_t>(arrival.payload_at());
-  const std::span<std::byte> to = frame_of(aggregator, line);
-  const std::size_t end = arrival.payload_at() + arrival.packet.payload.size(), head = end - left_out;
-  std::memcpy(to.data(), arrival.frame.data(), head);
-  std::memcpy(to.data() + end, arrival.frame.data() + end, to.size() - end);
-  bitmaps_[aggregator * words_ + line / 64] |= std::uint64_t{1} << (line % 64);
-}
-
-// In rank order, over the buffered packets and the last one, in whose buffer the sum is formed: a repeat changes nothing,
-// and the same contributions give the same bits.
 void Ring::add_up(const Place& place, std::uint32_t last_line, const Arrival& last) {
-  const std::size_t aggregator = index(place), skip = skipped(place.packet);
-  Aggregator& a = aggregators_[aggregator];
-  const std::size_t bytes = a.payload - skip;
-  for (std::uint32_t line = 0; line < contributors_; ++line) {
-    sources_[line] = (line == last_line ? last.packet.payload.data() : payload_of(aggregator, line)) + skip;
-  }
-  a.sum_line = last_line;
-  const Slot& s = slots_[slot_of(place.message)];
   const bool whole = !config_.uplink;
-  kernels::sum_in_order(s.dtype, sum_of(aggregator) + skip, sources_, bytes / bytes_of(s.dtype),
-                        s.average && whole ? config_.members : 1);
+  store_.add_up(place, last_line, last.packet.payload, whole ? config_.members : 1);
   if (config_.layout.seals) {
-    store_le(sum_of(aggregator), whole ? seal_of(place) : std::uint64_t{0});
+    store_le(store_.sum_of(store_.index(place)), whole ? seal_of(place) : std::uint64_t{0});
   }
-  a.summed = true;
   ++counters_.sums;
 }
 
@@ -391,16 +299,17 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
     return;
   }
   Peer& peer = peers_[line];
-  const std::optional<Place> place =
-      arrival.shape.first ? place_first(line, arrival, sink)
-                          : place_by_psn(arrival, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
+  const std::optional<Place> place = arrival.shape.first
+                                         ? place_first(line, arrival, sink)
+                                         : placed(store_.find(line, arrival.packet.bth.psn, peer.last_slot), arrival);
   if (lines_[line].repair) ask_for_missing(line, arrival.packet.bth.psn, place.has_value(), sink);
   if (!place) return;
-  if (!peer.contributes && arrival.packet.payload.size() != skipped(place->packet)) {
+  if (!peer.contributes && arrival.packet.payload.size() != store_.skipped(place->packet)) {
     ++counters_.dropped_raw;
     return;
   }
-  if (arrival.payload_at() > headers_room || (peer.contributes && !fits(*place, arrival))) {
+  if (arrival.payload_at() > SumStore::headers_room ||
+      (peer.contributes && !store_.fits(*place, arrival.packet.payload.size()))) {
     ++counters_.dropped_shape;
     return;
   }
@@ -408,13 +317,13 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   if (*place <= peer.newest) peer.repeated = peer.sent;
   peer.newest = *place;
   if (lines_[line].way == Way::leaving) send_header(*place, arrival, sink);
-  const std::size_t aggregator = index(*place);
-  if (arrived(aggregator, line)) return on_repeat(*place, line, arrival, sink);
-  Aggregator& a = aggregators_[aggregator];
+  const std::size_t aggregator = store_.index(*place);
+  if (store_.arrived(aggregator, line)) return on_repeat(*place, line, arrival, sink);
+  SumStore::Aggregator& a = store_.at(aggregator);
   const bool last = peer.contributes && a.arrived + 1U == contributors_;
-  store(aggregator, line, arrival, last ? arrival.packet.payload.size() - skipped(place->packet) : 0);
+  store_.store(aggregator, line, arrival, last ? arrival.packet.payload.size() - store_.skipped(place->packet) : 0);
   if (peer.expected == *place) peer.asked = false;
-  while (has(peer.expected, line)) peer.expected = after(peer.expected);
+  while (store_.has(peer.expected, line)) peer.expected = store_.after(peer.expected);
   if (!peer.contributes) {
     ++counters_.headers;
     if (a.complete) offer(*place, line, sink);
@@ -446,7 +355,7 @@ void Ring::ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink&
 void Ring::ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink) {
   Peer& peer = peers_[line];
   const std::int32_t gap = wire::roce::psn_distance(peer.heard, psn);
-  if (gap < 0 || static_cast<std::size_t>(gap) > aggregators_.size()) return;
+  if (gap < 0 || static_cast<std::size_t>(gap) > store_.size()) return;
   const std::uint32_t count = static_cast<std::uint32_t>(gap) + (placed ? 0 : 1);
   if (count > 0) ask(line, peer.heard, count, sink);
   peer.heard = (psn + 1) & wire::roce::psn_mask;
@@ -456,11 +365,11 @@ void Ring::ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, S
 // total on its way down was lost. What other switches lack is asked there by their own receivers.
 void Ring::ask_again(const Place& place, std::uint32_t of, Sink& sink) {
   for (std::uint32_t line = 0; line < lines_.size(); ++line) {
-    if (has(place, line) || !lines_[line].repair || (line >= contributors_ && line != of)) continue;
-    const std::uint32_t first = first_psn(slot_of(place.message), line);
-    if (first != none) ask(line, (first + place.packet) & wire::roce::psn_mask, 1, sink);
+    if (store_.has(place, line) || !lines_[line].repair || (line >= contributors_ && line != of)) continue;
+    const std::uint32_t first = store_.first_psn(store_.slot_of(place.message), line);
+    if (first != SumStore::no_psn) ask(line, (first + place.packet) & wire::roce::psn_mask, 1, sink);
   }
-  if (at(place).summed && !at(place).complete) send_up(place, sink);
+  if (store_.at(place).summed && !store_.at(place).complete) send_up(place, sink);
 }
 
 void Ring::on_missing(std::uint32_t line, const Arrival& arrival, Sink& sink) {
@@ -481,8 +390,8 @@ void Ring::on_missing(std::uint32_t line, const Arrival& arrival, Sink& sink) {
 // its receiver still lacks.
 void Ring::on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   Peer& peer = peers_[line];
-  const auto place = find(arrival.packet.bth.psn, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
-  if (!place || *place >= peer.sent || !has(*place, line)) {
+  const auto place = store_.find(line, arrival.packet.bth.psn, peer.last_slot);
+  if (!place || *place >= peer.sent || !store_.has(*place, line)) {
     ++counters_.naks_passed;
     // It goes twice, as in send_twice(): a sender goes back once for both.
     const std::span<const std::byte> frame = arrival.frame.first(arrival.ip_at + arrival.ip_bytes);
@@ -494,7 +403,7 @@ void Ring::on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.naks_answered;
   ++counters_.asked_for;
   send_twice(*place, line, sink);
-  send_again(after(*place), line, sink);
+  send_again(store_.after(*place), line, sink);
   // The NAK that a gap of the sender's own packets is to provoke was this one.
   peer.asked = false;
   send_early(line, sink);
@@ -507,13 +416,12 @@ void Ring::on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& s
   const std::uint32_t psn = arrival.packet.bth.psn;
   if (peer.held) return;
   const bool again = asked.syndrome == wire::roce::Aeth::repeat_again;
-  const auto packets = static_cast<std::uint32_t>(std::min<std::size_t>(asked.msn, aggregators_.size()));
+  const auto packets = static_cast<std::uint32_t>(std::min<std::size_t>(asked.msn, store_.size()));
   for (std::uint32_t i = 0; i < packets; ++i) {
-    const auto place =
-        find((psn + i) & wire::roce::psn_mask, peer.last_slot, [&](std::uint32_t slot) { return first_psn(slot, line); });
+    const auto place = store_.find(line, (psn + i) & wire::roce::psn_mask, peer.last_slot);
     if (!place) {
       if (again) ask(line, (psn + i) & wire::roce::psn_mask, 1, sink);
-    } else if (at(*place).complete && has(*place, line)) {
+    } else if (store_.at(*place).complete && store_.has(*place, line)) {
       ++counters_.asked_for;
       send_to(*place, line, sink);
     } else if (again) {  // a sum that is not there yet leaves when it is
@@ -523,7 +431,7 @@ void Ring::on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& s
 }
 
 void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink) {
-  const Aggregator& a = at(place);
+  const SumStore::Aggregator& a = store_.at(place);
   if (!a.complete) {
     ++counters_.repeats_waiting;
     if (a.summed) send_up(place, sink);  // that, or what came back, may be lost
@@ -536,7 +444,7 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
   }
   // It left after its sender had gone back, so that its receiver misses it only if it was lost since, and says so when
   // something comes behind it.
-  if (peer.answers && place >= peer.repeated && after(place) != peer.sent) {
+  if (peer.answers && place >= peer.repeated && store_.after(place) != peer.sent) {
     ++counters_.repeats_ignored;
     return;
   }
@@ -553,11 +461,10 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
     ++counters_.dropped_icrc;
     return;
   }
-  const auto place =
-      place_by_psn(arrival, totals_.last_slot, [&](std::uint32_t slot) { return virtual_psn(slots_[slot].message); });
+  const auto place = placed(store_.find_virtual(arrival.packet.bth.psn, totals_.last_slot), arrival);
   if (!place) return;
-  const std::size_t aggregator = index(*place), skip = skipped(place->packet);
-  Aggregator& a = aggregators_[aggregator];
+  const std::size_t aggregator = store_.index(*place), skip = store_.skipped(place->packet);
+  SumStore::Aggregator& a = store_.at(aggregator);
   const std::span<const std::byte> payload = arrival.packet.payload;
   if (!a.summed || (config_.layout.seals && wire::netreduce::read_seal(payload) != seal_of(*place))) {
     ++counters_.dropped_misplaced;
@@ -572,19 +479,20 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
     return;
   }
   ++counters_.totals;
-  if (config_.layout.seals) std::memcpy(sum_of(aggregator), payload.data(), wire::netreduce::seal_bytes);
-  std::memcpy(sum_of(aggregator) + skip, payload.data() + skip, payload.size() - skip);
+  if (config_.layout.seals) std::memcpy(store_.sum_of(aggregator), payload.data(), wire::netreduce::seal_bytes);
+  std::memcpy(store_.sum_of(aggregator) + skip, payload.data() + skip, payload.size() - skip);
   on_complete(*place, sink);
   if (totals_.expected == *place) totals_.asked = false;
-  while (holds(totals_.expected) && at(totals_.expected).complete) totals_.expected = after(totals_.expected);
+  while (store_.holds(totals_.expected) && store_.at(totals_.expected).complete)
+    totals_.expected = store_.after(totals_.expected);
   if (totals_.expected < *place && !totals_.asked) send_up_missing(*place, sink);
 }
 
 void Ring::on_complete(const Place& place, Sink& sink) {
-  Aggregator& a = at(place);
+  SumStore::Aggregator& a = store_.at(place);
   a.complete = true;
-  const std::size_t skip = skipped(place.packet);
-  a.crc = crc32({sum_of(index(place)) + skip, a.payload - skip});
+  const std::size_t skip = store_.skipped(place.packet);
+  a.crc = crc32({store_.sum_of(store_.index(place)) + skip, a.payload - skip});
   for (std::uint32_t line = 0; line < lines_.size(); ++line) offer(place, line, sink);
 }
 
@@ -593,11 +501,11 @@ void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
   Peer& peer = peers_[line];
   if (peer.held) return;
   const bool leaving = lines_[line].way == Way::leaving;
-  const bool ready = !leaving && has(place, line);
+  const bool ready = !leaving && store_.has(place, line);
   if (ready && !peer.in_order) send_to(place, line, sink);
-  while (holds(peer.sent) && at(peer.sent).complete && (leaving || has(peer.sent, line))) {
+  while (store_.holds(peer.sent) && store_.at(peer.sent).complete && (leaving || store_.has(peer.sent, line))) {
     if (!leaving && peer.in_order) send_to(peer.sent, line, sink);
-    peer.sent = after(peer.sent);
+    peer.sent = store_.after(peer.sent);
   }
   if (ready && peer.in_order) send_early(line, sink);
 }
@@ -607,9 +515,9 @@ void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
 // But while the sender goes back, no gap is one before the repeats have come past it.
 void Ring::send_early(std::uint32_t line, Sink& sink) {
   Peer& peer = peers_[line];
-  if (peer.asked || peer.expected >= peer.newest || !holds(peer.expected)) return;
-  for (Place place = after(peer.expected); holds(place) && place <= peer.newest; place = after(place)) {
-    if (!at(place).complete || !has(place, line)) continue;
+  if (peer.asked || peer.expected >= peer.newest || !store_.holds(peer.expected)) return;
+  for (Place place = store_.after(peer.expected); store_.holds(place) && place <= peer.newest; place = store_.after(place)) {
+    if (!store_.at(place).complete || !store_.has(place, line)) continue;
     peer.asked = true;
     ++counters_.early;
     return send_twice(place, line, sink);
@@ -618,7 +526,7 @@ void Ring::send_early(std::uint32_t line, Sink& sink) {
 
 // All that has left on the line, from there on.
 void Ring::send_again(const Place& from, std::uint32_t line, Sink& sink) {
-  for (Place place = from; place < peers_[line].sent && holds(place); place = after(place)) {
+  for (Place place = from; place < peers_[line].sent && store_.holds(place); place = store_.after(place)) {
     ++counters_.asked_for;
     send_to(place, line, sink);
   }
@@ -627,7 +535,7 @@ void Ring::send_again(const Place& from, std::uint32_t line, Sink& sink) {
 // Forwards the packet's headers towards the connection's receiver, without the values, which are summed here.
 void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
   Packet packet = arrival.packet;
-  packet.payload = packet.payload.first(skipped(place.packet));
+  packet.payload = packet.payload.first(store_.skipped(place.packet));
   for (const Endpoint& to : arrival.egress == Endpoint{} ? arrival.flood : std::span(&arrival.egress, 1)) {
     const std::span<std::byte> out = sink.datagram(to, arrival.ip_at + wire::roce::packet_bytes(packet));
     std::memcpy(out.data(), arrival.frame.data(), arrival.ip_at);
@@ -638,19 +546,19 @@ void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
 
 // Sends the sum of this subtree, in line 0's packet, translated to the connection to the switch above (the CTT).
 void Ring::send_up(const Place& place, Sink& sink) {
-  const std::size_t aggregator = index(place);
-  const Buffer& buffer = buffers_[aggregator * lines_.size()];
-  Packet packet = parsed(frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
+  const std::size_t aggregator = store_.index(place);
+  const SumStore::Buffer& buffer = store_.buffer(aggregator, 0);
+  Packet packet = parsed(store_.frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
   address(packet, life_ ? life_->up : config_.uplink->up);
-  packet.bth.psn = (virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
+  packet.bth.psn = (store_.virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
   // What is in front of the values is line 0's, but for the seal.
-  const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
-  packet.payload = {sum_of(aggregator), bytes};
+  const std::size_t skip = store_.skipped(place.packet), bytes = store_.at(aggregator).payload;
+  packet.payload = {store_.sum_of(aggregator), bytes};
   const std::span<std::byte> out = sink.datagram(config_.uplink->egress, wire::roce::packet_bytes(packet));
   const std::span<std::byte> to = out.subspan(wire::roce::payload_offset(packet), bytes);
-  std::memcpy(to.data(), payload_of(aggregator, 0), skip);
-  if (config_.layout.seals) std::memcpy(to.data(), sum_of(aggregator), wire::netreduce::seal_bytes);
-  std::memcpy(to.data() + skip, sum_of(aggregator) + skip, bytes - skip);
+  std::memcpy(to.data(), store_.payload_of(aggregator, 0), skip);
+  if (config_.layout.seals) std::memcpy(to.data(), store_.sum_of(aggregator), wire::netreduce::seal_bytes);
+  std::memcpy(to.data() + skip, store_.sum_of(aggregator) + skip, bytes - skip);
   packet.payload = to;
   wire::roce::write(out, packet);
   ++counters_.sent_up;
@@ -659,8 +567,8 @@ void Ring::send_up(const Place& place, Sink& sink) {
 // Totals arrive in order of completion, so a gap may be a loss: sends up again, once, all sums in it that are present.
 void Ring::send_up_missing(const Place& before, Sink& sink) {
   totals_.asked = true;
-  for (Place place = totals_.expected; place < before && holds(place); place = after(place)) {
-    if (at(place).summed && !at(place).complete) send_up(place, sink);
+  for (Place place = totals_.expected; place < before && store_.holds(place); place = store_.after(place)) {
+    if (store_.at(place).summed && !store_.at(place).complete) send_up(place, sink);
   }
 }
 
@@ -669,20 +577,20 @@ void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byt
                 std::size_t ip_bytes, std::size_t payload_at, Sink& sink) {
   ++counters_.results;
   answered_ = true;
-  const std::size_t aggregator = index(place);
-  const std::byte* const total = sum_of(aggregator);
-  const std::size_t skip = skipped(place.packet), bytes = aggregators_[aggregator].payload;
+  const std::size_t aggregator = store_.index(place);
+  const std::byte* const total = store_.sum_of(aggregator);
+  const std::size_t skip = store_.skipped(place.packet), bytes = store_.at(aggregator).payload;
   const Way way = lines_[line].way;
   const std::size_t end = payload_at + bytes, pad = ip_at + ip_bytes - wire::roce::icrc_bytes - end;
   // Most of the packet is the same on all connections, and its CRC is computed once.
   const auto common_end = [&]() -> const wire::roce::CommonEnd& {
     wire::roce::CommonEnd& common = ends_[place.packet == 0 ? 0 : 1];
     if (common.bytes != bytes - skip) common = {bytes - skip, 0, Crc32Shift(bytes - skip)};
-    common.crc = aggregators_[aggregator].crc;
+    common.crc = store_.at(aggregator).crc;
     return common;
   };
   if (way == Way::through && config_.tunnelled && pad == 0 && !wire::roce::has_udp_checksum(frame.subspan(ip_at))) {
-    slots_[slot_of(place.message)].referenced = true;
+    store_.slot(store_.slot_of(place.message)).referenced = true;
     const auto [head, tail] =
         sink.around(peers_[line].egress, payload_at + skip, {total + skip, bytes - skip}, wire::roce::icrc_bytes);
     std::memcpy(head.data(), frame.data(), head.size());
@@ -716,9 +624,9 @@ void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byt
 }
 
 void Ring::send_to(const Place& place, std::uint32_t line, Sink& sink) {
-  const std::size_t aggregator = index(place);
-  const Buffer& buffer = buffers_[aggregator * lines_.size() + line];
-  send(place, line, frame_of(aggregator, line), buffer.ip_at, buffer.ip_bytes, buffer.payload_at, sink);
+  const std::size_t aggregator = store_.index(place);
+  const SumStore::Buffer& buffer = store_.buffer(aggregator, line);
+  send(place, line, store_.frame_of(aggregator, line), buffer.ip_at, buffer.ip_bytes, buffer.payload_at, sink);
 }
 
 // What a repair hangs on goes twice: if it were lost, only a time-out would help.
@@ -729,10 +637,10 @@ void Ring::send_twice(const Place& place, std::uint32_t line, Sink& sink) {
 
 std::optional<RingStall> Ring::stall() const {
   const Place place = next();
-  if (!holds(place)) return std::nullopt;
+  if (!store_.holds(place)) return std::nullopt;
   RingStall stall{place.message, place.packet, {}};
   for (std::uint32_t line = 0; line < lines_.size(); ++line) {
-    if (!has(place, line)) stall.missing = stall.missing.united(lines_[line].ranks);
+    if (!store_.has(place, line)) stall.missing = stall.missing.united(lines_[line].ranks);
   }
   return stall;
 }
@@ -748,34 +656,8 @@ void Ring::append_state(std::vector<std::byte>& out) const {
     const Place repeated = std::max(peer.repeated, peer.newest);  // what comes before the newest begins anew
     append_bytes(out, peer.newest.message, peer.newest.packet, repeated.message, repeated.packet);
   }
-  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    const Slot& s = slots_[slot];
-    append_bytes(out, static_cast<std::uint8_t>(s.used), s.message, s.packets, s.signature);
-    for (std::size_t line = 0; line < lines_.size(); ++line) append_bytes(out, first_psns_[slot * lines_.size() + line]);
-    for (std::uint32_t packet = 0; s.used && packet < s.packets; ++packet) {
-      const std::size_t aggregator = index({s.message, packet});
-      const Aggregator& a = aggregators_[aggregator];
-      append_bytes(out, a.payload, static_cast<std::uint8_t>(a.summed), static_cast<std::uint8_t>(a.complete));
-      for (std::uint32_t line = 0; line < lines_.size(); ++line) {
-        const std::size_t buffer = aggregator * lines_.size() + line;
-        if (!arrived(aggregator, line)) continue;
-        append_bytes(out, line);
-        // The frame leaves with the sum; a repeat brings its own.
-        if (peers_[line].answers || Place{s.message, packet} >= peers_[line].sent) {
-          const Buffer& b = buffers_[buffer];
-          const auto head = memory_.subspan(buffer * stride_ + headers_room - b.payload_at, b.payload_at + skipped(packet));
-          const auto seal = head.begin() + b.payload_at;  // the sum's, when it leaves
-          out.insert(out.end(), head.begin(), seal);
-          out.insert(out.end(), seal + (config_.layout.seals ? wire::netreduce::seal_bytes : 0), head.end());
-        }
-        const auto payload = memory_.subspan(buffer * stride_ + headers_room, a.payload);
-        if (peers_[line].contributes && !a.summed) out.insert(out.end(), payload.begin(), payload.end());
-      }
-      if (!a.summed) continue;
-      const auto sum = memory_.subspan((aggregator * lines_.size() + a.sum_line) * stride_ + headers_room, a.payload);
-      out.insert(out.end(), sum.begin() + static_cast<std::ptrdiff_t>(skipped(packet)), sum.end());
-    }
-  }
+  store_.append_state(
+      [&](const Place& place, std::uint32_t line) { return peers_[line].answers || place >= peers_[line].sent; }, out);
 }
 
 void Ring::check() const {
@@ -783,7 +665,7 @@ void Ring::check() const {
   for (std::uint32_t line = 0; line < lines_.size(); ++line) {
     const Peer& peer = peers_[line];
     NETSUM_CHECK(peer.expected >= peer.sent);
-    NETSUM_CHECK(peer.held || !holds(peer.sent) || !at(peer.sent).complete || !has(peer.sent, line));
+    NETSUM_CHECK(peer.held || !store_.holds(peer.sent) || !store_.at(peer.sent).complete || !store_.has(peer.sent, line));
   }
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,30 +13,11 @@
 
 #include "base/packet_io.h"
 #include "protocol/netreduce/ring_config.h"
+#include "protocol/netreduce/sum_store.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
 namespace netsum::netreduce {
-
-// A frame with its parsed packet.
-struct Arrival {
-  std::span<const std::byte> frame;
-  std::size_t ip_at = 0, ip_bytes = 0;
-  const wire::roce::Packet& packet;
-  wire::roce::Shape shape;
-  Endpoint egress;
-  std::span<const Endpoint> flood{};  // where it goes if `egress` is unknown
-
-  [[nodiscard]] std::span<const std::byte> ip() const { return frame.subspan(ip_at, ip_bytes); }
-  [[nodiscard]] std::size_t payload_at() const { return static_cast<std::size_t>(packet.payload.data() - frame.data()); }
-};
-
-// A packet's place in the ring's stream, in order.
-struct Place {
-  std::uint64_t message = 0;
-  std::uint32_t packet = 0;
-  auto operator<=>(const Place&) const = default;
-};
 
 // How a packet concerns a ring.
 enum class RingPacket : std::uint8_t {
@@ -61,9 +41,9 @@ class Ring {
   void on_total(const Arrival& arrival, Sink& sink);
 
   [[nodiscard]] const RingConfig& config() const { return config_; }
-  [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
+  [[nodiscard]] std::span<std::byte> memory() const { return store_.memory(); }
   // State is a value, apart from the memory: a copy refers to the same until this names another with the same content.
-  void move_memory(std::span<std::byte> memory) { memory_ = memory; }
+  void move_memory(std::span<std::byte> memory) { store_.move_memory(memory); }
   // The connections of config().lines in this ring's order: first those that contribute, by their lowest ranks, then the
   // others.
   [[nodiscard]] const std::vector<Line>& lines() const { return lines_; }
@@ -109,28 +89,6 @@ class Ring {
   void check() const;
 
  private:
-  // One message's aggregators; message m uses slot m % 2N (§3.1).
-  struct Slot {
-    bool used = false;
-    std::uint64_t message = 0;
-    std::uint32_t packets = 0;
-    std::uint32_t first_rank = 0, signature = 0;
-    DType dtype = DType::float32;
-    bool average = false;
-    bool referenced = false;  // the sink may refer to its sums
-  };
-  struct Aggregator {
-    std::uint16_t payload = 0;   // bytes; the same for all contributions
-    std::uint16_t arrived = 0;   // contributions
-    bool summed = false;         // contributions from below this switch are complete: `sum_line`'s buffer holds their sum,
-    bool complete = false;       // or the sum of all: the same one at the root, the total from above elsewhere
-    std::uint32_t sum_line = 0;  // whose contribution was the last
-    std::uint32_t crc = 0;       // of the complete sum's values
-  };
-  struct Buffer {
-    std::uint16_t bytes = 0;  // of the frame
-    std::uint16_t ip_at = 0, ip_bytes = 0, payload_at = 0;
-  };
   struct Peer {
     bool bound = false;
     bool held = false;
@@ -152,58 +110,12 @@ class Ring {
     std::uint32_t last_slot = 0;
   };
 
-  [[nodiscard]] std::uint32_t slot_of(std::uint64_t message) const {
-    return static_cast<std::uint32_t>(message % slots_.size());
-  }
-  [[nodiscard]] std::size_t index(const Place& place) const {
-    return std::size_t{slot_of(place.message)} * config_.message_packets + place.packet;
-  }
-  [[nodiscard]] bool holds(const Place& place) const {
-    const Slot& slot = slots_[slot_of(place.message)];
-    return slot.used && slot.message == place.message && place.packet < slot.packets;
-  }
-  [[nodiscard]] const Aggregator& at(const Place& place) const { return aggregators_[index(place)]; }
-  [[nodiscard]] Aggregator& at(const Place& place) { return aggregators_[index(place)]; }
-  [[nodiscard]] bool has(const Place& place, std::uint32_t line) const {
-    return holds(place) && arrived(index(place), line);
-  }
-  [[nodiscard]] bool arrived(std::size_t aggregator, std::uint32_t line) const {
-    return (bitmaps_[aggregator * words_ + line / 64] >> (line % 64) & 1) != 0;
-  }
-  [[nodiscard]] Place after(const Place& place) const {
-    const Slot& slot = slots_[slot_of(place.message)];
-    return place.packet + 1 < slot.packets ? Place{place.message, place.packet + 1} : Place{place.message + 1, 0};
-  }
   [[nodiscard]] Place next() const;  // the first sum not yet sent to all
-  [[nodiscard]] std::uint32_t& first_psn(std::uint32_t slot, std::uint32_t line) {
-    return first_psns_[std::size_t{slot} * lines_.size() + line];
-  }
-  // On virtual connections packet i of message m has PSN m · MsgLen + i, so both ends derive it.
-  [[nodiscard]] std::uint32_t virtual_psn(std::uint64_t message) const {
-    return static_cast<std::uint32_t>(message * config_.message_packets) & wire::roce::psn_mask;
-  }
-  [[nodiscard]] std::span<std::byte> frame_of(std::size_t aggregator, std::uint32_t line);
-  [[nodiscard]] std::byte* payload_of(std::size_t aggregator, std::uint32_t line);
-  [[nodiscard]] std::byte* sum_of(std::size_t aggregator) {
-    return payload_of(aggregator, aggregators_[aggregator].sum_line);
-  }
-  // Bytes in front of the values: the INA header in a message's first packet, the seal in all.
-  [[nodiscard]] std::size_t skipped(std::uint32_t packet) const {
-    if (packet == 0) return config_.layout.header_bytes;
-    return config_.layout.seals ? wire::netreduce::seal_bytes : 0;
-  }
   [[nodiscard]] std::uint64_t seal_of(const Place& place) const;
 
-  void open(std::uint32_t slot, const wire::netreduce::InaHeader& header, Sink& sink);
   [[nodiscard]] std::optional<Place> place_first(std::uint32_t line, const Arrival& arrival, Sink& sink);
   [[nodiscard]] bool follows(std::uint32_t line, const wire::netreduce::InaHeader& header, std::uint32_t psn);
-  template <class FirstPsn>
-  [[nodiscard]] std::optional<Place> find(std::uint32_t psn, std::uint32_t& last_slot, const FirstPsn& first_psn_in) const;
-  template <class FirstPsn>
-  [[nodiscard]] std::optional<Place> place_by_psn(const Arrival& arrival, std::uint32_t& last_slot,
-                                                  const FirstPsn& first_psn_in);
-  [[nodiscard]] bool fits(const Place& place, const Arrival& arrival) const;
-  void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival, std::size_t left_out);
+  [[nodiscard]] std::optional<Place> placed(const std::optional<Place>& place, const Arrival& arrival);
   void ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink);
   void ask_again(const Place& place, std::uint32_t of, Sink& sink);
   void on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink);
@@ -224,19 +136,11 @@ class Ring {
   void send_twice(const Place& place, std::uint32_t line, Sink& sink);
 
   RingConfig config_;
-  std::span<std::byte> memory_;
   std::vector<Line> lines_;
-  std::uint32_t contributors_ = 0;  // the first of lines_
-  std::vector<Slot> slots_;
-  std::vector<Aggregator> aggregators_;  // [slot][packet]
-  std::size_t words_;
-  std::vector<std::uint64_t> bitmaps_;     // [slot][packet][word]
-  std::vector<Buffer> buffers_;            // [slot][packet][line]
-  std::vector<std::uint32_t> first_psns_;  // [slot][line]: PSN0 of the CLT; none: the first packet was not seen
+  std::uint32_t contributors_;  // the first of lines_
+  SumStore store_;
   std::vector<Peer> peers_;
   Totals totals_;
-  std::vector<const std::byte*> sources_;  // of the sum being formed
-  std::size_t stride_;
   // The common ends of packets: of a message's first packet, and of the others. Their lengths rarely change.
   std::array<wire::roce::CommonEnd, 2> ends_;
   std::optional<RingMismatch> mismatch_;
