@@ -8,11 +8,13 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bindings/settings/settings.h"
 #include "netsum/communicator.h"
@@ -48,15 +50,19 @@ static_assert(NETSUM_BIT_XOR == static_cast<int>(ReduceOp::bit_xor) &&
 static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::internal) + 1 &&
               NETSUM_MISMATCH == static_cast<int>(ErrorCode::mismatch) + 1);
 
-thread_local std::string last_error;
+thread_local std::shared_ptr<const Error> last_error;
 
-netsum_status failed(ErrorCode code, const char* text) {
-  try {
-    last_error = text;
-  } catch (const std::bad_alloc&) {
-    last_error.clear();
-  }
+netsum_status status_of(ErrorCode code) {
   return static_cast<netsum_status>(static_cast<int>(code) + 1);
+}
+
+netsum_status failed(const Error& error) {
+  try {
+    last_error = std::make_shared<const Error>(error);
+  } catch (const std::bad_alloc&) {
+    last_error.reset();
+  }
+  return status_of(error.code());
 }
 
 template <class Body>
@@ -65,11 +71,9 @@ netsum_status attempt(const Body& body) {
     body();
     return NETSUM_OK;
   } catch (const Error& error) {
-    return failed(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(ErrorCode::internal, "out of memory");
+    return failed(error);
   } catch (const std::exception& error) {
-    return failed(ErrorCode::internal, error.what());
+    return failed(Error(ErrorCode::internal, error.what()));
   }
 }
 
@@ -172,7 +176,24 @@ const char* netsum_status_name(netsum_status status) {
 }
 
 const char* netsum_last_error() {
-  return last_error.c_str();
+  return last_error ? last_error->what() : "";
+}
+
+size_t netsum_last_error_ranks(uint32_t* ranks, size_t room) {
+  if (!last_error) return 0;
+  const std::vector<std::uint32_t>& all = last_error->details().ranks;
+  if (ranks != nullptr) std::copy_n(all.begin(), std::min(room, all.size()), ranks);
+  return all.size();
+}
+
+int netsum_last_error_operation(uint64_t* operation) {
+  if (!last_error || !last_error->details().operation || operation == nullptr) return 0;
+  *operation = *last_error->details().operation;
+  return 1;
+}
+
+const char* netsum_last_error_aggregator() {
+  return last_error ? last_error->details().aggregator.c_str() : "";
 }
 
 netsum_options* netsum_options_create() {
@@ -264,6 +285,12 @@ int netsum_can_reduce(const netsum_communicator* communicator, netsum_op op, net
     possible = comm.can_reduce(cast<ReduceOp>(op), cast<DType>(dtype)) ? 1 : 0;
   }));
   return possible;
+}
+
+netsum_status netsum_failure(const netsum_communicator* communicator) {
+  return attempt([&] {
+    if (const auto error = given(communicator, "communicator").communicator.failure()) throw Error(*error);
+  });
 }
 
 netsum_status netsum_abort(netsum_communicator* communicator, const char* reason) {
@@ -374,6 +401,17 @@ int netsum_work_done(const netsum_work* work) {
 
 netsum_status netsum_wait(netsum_work* work) {
   return attempt([&] { given(work, "work").work.wait(); });
+}
+
+netsum_status netsum_wait_for(netsum_work* work, double seconds, int* ended) {
+  return attempt([&] {
+    if (!(seconds >= 0)) throw Error(ErrorCode::bad_argument, "seconds must not be negative");
+    const std::chrono::duration<double> most = std::chrono::hours(24 * 365);
+    const auto patience =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(std::chrono::duration<double>(seconds), most));
+    int& result = given(ended, "ended");
+    result = given(work, "work").work.wait_for(patience) ? 1 : 0;
+  });
 }
 
 void netsum_work_destroy(netsum_work* work) {

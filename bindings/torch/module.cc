@@ -203,6 +203,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     } catch (const Error& error) {
       py::object raised = py::handle(error_type.ptr())(error.what());
       raised.attr("code") = to_string(error.code());
+      const ErrorDetails& details = error.details();
+      raised.attr("ranks") = details.ranks;  // global ones
+      raised.attr("operation") = details.operation;
+      raised.attr("aggregator") = details.aggregator;
       PyErr_SetObject(error_type.ptr(), raised.ptr());
     }
   });

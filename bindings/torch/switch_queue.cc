@@ -72,13 +72,21 @@ Error SwitchQueue::named_in_world(const Error& error) const {
     }
     return replaced.append(from, text.end());
   };
-  return {error.code(), replace_all(error.what(), list, [&](const std::string& ranks) {
-            return replace_all(ranks, number, [&](const std::string& rank) {
-              const std::size_t of_group = rank.size() < 9 ? std::stoul(rank) : world_ranks_.size();
-              const bool differs = of_group < world_ranks_.size() && world_ranks_[of_group] != static_cast<int>(of_group);
-              return differs ? rank + " (global rank " + std::to_string(world_ranks_[of_group]) + ")" : rank;
-            });
-          })};
+  ErrorDetails details = error.details();
+  for (std::uint32_t& rank : details.ranks) {
+    if (rank < world_ranks_.size()) rank = static_cast<std::uint32_t>(world_ranks_[rank]);
+  }
+  return {error.code(),
+          replace_all(error.what(), list,
+                      [&](const std::string& ranks) {
+                        return replace_all(ranks, number, [&](const std::string& rank) {
+                          const std::size_t of_group = rank.size() < 9 ? std::stoul(rank) : world_ranks_.size();
+                          const bool differs =
+                              of_group < world_ranks_.size() && world_ranks_[of_group] != static_cast<int>(of_group);
+                          return differs ? rank + " (global rank " + std::to_string(world_ranks_[of_group]) + ")" : rank;
+                        });
+                      }),
+          std::move(details)};
 }
 
 void SwitchQueue::abort() {

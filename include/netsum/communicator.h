@@ -11,7 +11,7 @@
 // throws `bad_argument`, and has no effect, here or at other ranks. To call from several threads, dup() it for each. A tag
 // does not change this: it names the call, so that ranks that disagree get an error, and does not order calls.
 //   Any number of asynchronous operations may be pending; each Work is one thread's at a time, and any thread's. abort(),
-// can_reduce(), statistics(), placement(), rank() and world_size() are any thread's at any time.
+// failure(), can_reduce(), statistics(), placement(), rank() and world_size() are any thread's at any time.
 //   A communicator that is destroyed while another thread is inside a call fails that call with `closed`, and waits for its
 //   end.
 // Every call of a moved-from communicator or Work throws `closed`; so do those that a child of fork() inherits.
@@ -178,6 +178,8 @@ class NETSUM_API Work {
 
   [[nodiscard]] bool done() const;  // ended, with a result or an error; never waits
   void wait();                      // throws Error if the operation failed; the buffer is then unspecified
+  // Waits for so long at most. True: as wait(). False: it goes on, and so does the communicator.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds patience);
 
  private:
   [[nodiscard]] State& state() const;  // throws if moved from
@@ -239,6 +241,10 @@ class NETSUM_API Communicator {
   // Fails every pending and later operation on this rank with `closed` and this reason. Ranks that then wait for this one
   // fail with `worker_lost`, and hear the reason.
   void abort(const std::string& reason);
+
+  // The error after which the communicator is over, without a call: an operation's, or what a heartbeat found in between.
+  // Any thread's; never waits.
+  [[nodiscard]] std::optional<Error> failure() const;
 
   // Whether the ranks' protocol has this reduction of tensors of this type (docs/collectives.md).
   [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype) const;

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "netsum/export.h"
 
@@ -24,13 +28,28 @@ enum class ErrorCode : std::uint8_t {
 
 [[nodiscard]] NETSUM_API const char* to_string(ErrorCode code);
 
+// What the text says of ranks, operation and aggregator, for programs. Empty: not known, or not concerned.
+struct ErrorDetails {
+  std::vector<std::uint32_t> ranks{};        // that died, left, are missing, or made different calls
+  std::optional<std::uint64_t> operation{};  // the number of the call that waits, or of the one that failed
+  std::string aggregator{};                  // "host:port"
+};
+
 class NETSUM_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  Error(ErrorCode code, const std::string& what, ErrorDetails details)
+      : std::runtime_error(what), code_(code), details_(std::make_shared<const ErrorDetails>(std::move(details))) {}
+  // The same error, in other words.
+  Error(const Error& other, const std::string& what)
+      : std::runtime_error(what), code_(other.code_), details_(other.details_) {}
+
   [[nodiscard]] ErrorCode code() const { return code_; }
+  [[nodiscard]] const ErrorDetails& details() const;
 
  private:
   ErrorCode code_;
+  std::shared_ptr<const ErrorDetails> details_;  // null: none
 };
 
 }  // namespace netsum

@@ -91,6 +91,13 @@ NETSUM_API const char* netsum_version(void);
 NETSUM_API const char* netsum_status_name(netsum_status status);
 /* The text of this thread's latest call that failed; valid until its next call. Empty: none has. */
 NETSUM_API const char* netsum_last_error(void);
+/* What that text says of ranks, for programs: those that died, left, are missing or made different calls. Returns how many
+ * there are, and writes as many as there is room for; with NULL it only counts. */
+NETSUM_API size_t netsum_last_error_ranks(uint32_t* ranks, size_t room);
+/* The number of the call that waits, or that failed: 1, and `operation` is set; 0: none is known. */
+NETSUM_API int netsum_last_error_operation(uint64_t* operation);
+/* "host:port" of the aggregator concerned; empty: none is known. */
+NETSUM_API const char* netsum_last_error_aggregator(void);
 
 /* Never NULL, but without memory. */
 NETSUM_API netsum_options* netsum_options_create(void);
@@ -119,6 +126,8 @@ NETSUM_API uint32_t netsum_world_size(const netsum_communicator* communicator);
 NETSUM_API netsum_status netsum_statistic(const netsum_communicator* communicator, const char* name, uint64_t* value);
 /* Whether the job's protocol has the reduction: 1 or 0. */
 NETSUM_API int netsum_can_reduce(const netsum_communicator* communicator, netsum_op op, netsum_dtype dtype);
+/* NETSUM_OK, or the error after which the communicator is over, without a call. Any thread; never waits. */
+NETSUM_API netsum_status netsum_failure(const netsum_communicator* communicator);
 /* Fails pending and later operations with this reason, which ranks that wait for this one hear. Any thread. */
 NETSUM_API netsum_status netsum_abort(netsum_communicator* communicator, const char* reason);
 
@@ -158,6 +167,8 @@ NETSUM_API netsum_status netsum_barrier_async(netsum_communicator* communicator,
 /* Whether it has ended, with a result or an error: 1 or 0. */
 NETSUM_API int netsum_work_done(const netsum_work* work);
 NETSUM_API netsum_status netsum_wait(netsum_work* work);
+/* Waits for so long at most. `ended` is 1: as netsum_wait(); 0: the operation goes on. */
+NETSUM_API netsum_status netsum_wait_for(netsum_work* work, double seconds, int* ended);
 /* Waits until the tensors are the caller's again. NULL: nothing happens. */
 NETSUM_API void netsum_work_destroy(netsum_work* work);
 

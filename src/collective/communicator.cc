@@ -34,8 +34,8 @@ constexpr std::uint64_t most_for_callers = 16384;  // int32 words
 
 // With the first cause's code, but for one that says that nothing has happened.
 Error failed_earlier(const Error& failure) {
-  const ErrorCode code = failure.code() == ErrorCode::bad_argument ? ErrorCode::closed : failure.code();
-  return {code, std::string("the communicator failed earlier: ") + failure.what()};
+  const std::string text = std::string("the communicator failed earlier: ") + failure.what();
+  return failure.code() == ErrorCode::bad_argument ? Error(ErrorCode::closed, text) : Error(failure, text);
 }
 
 // Like shared memory: zeroed, in separate pages, and found by address while it is lent.
@@ -107,6 +107,10 @@ struct Work::State {
 
   [[nodiscard]] bool done() const {
     return std::all_of(pending.begin(), pending.end(), [](const auto& operation) { return operation->done(); });
+  }
+  // Whether all have ended.
+  [[nodiscard]] bool wait_until(Time time) const {
+    return std::all_of(pending.begin(), pending.end(), [&](const auto& operation) { return operation->wait_until(time); });
   }
   // Returns the error of the first operation that has one. The call's last step is the waiting thread's.
   std::shared_ptr<const Error> wait() {
@@ -348,6 +352,12 @@ bool Work::done() const {
   return state().done();
 }
 
+bool Work::wait_for(std::chrono::nanoseconds patience) {
+  if (!state().wait_until(after(runtime::now(), patience))) return false;
+  wait();
+  return true;
+}
+
 void Work::wait() {
   if (const auto error = state().wait()) throw *error;
 }
@@ -515,6 +525,11 @@ void Communicator::abort(const std::string& reason) {
   const Call here(impl(), Call::any);
   here->engine->fail(Error(ErrorCode::closed, reason));
   here->monitor->engine_failed();
+}
+
+std::optional<Error> Communicator::failure() const {
+  const auto failure = Call(impl(), Call::any)->engine->failure();
+  return failure ? std::optional(*failure) : std::nullopt;
 }
 
 bool Communicator::can_reduce(ReduceOp op, DType dtype) const {

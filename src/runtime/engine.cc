@@ -15,6 +15,12 @@ void PendingOperation::wait() {
   }
 }
 
+bool PendingOperation::wait_until(Time time) {
+  if (time == never) wait();
+  std::unique_lock lock(mutex_);
+  return ended_.wait_until(lock, std::chrono::steady_clock::time_point(time.time_since_epoch()), [this] { return done(); });
+}
+
 void PendingOperation::end(std::shared_ptr<const Error> error) {
   const std::lock_guard lock(mutex_);
   error_ = std::move(error);

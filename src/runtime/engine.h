@@ -44,6 +44,7 @@ class PendingOperation {
 
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
   void wait();
+  [[nodiscard]] bool wait_until(Time time);      // whether it has ended
   void end(std::shared_ptr<const Error> error);  // null: success
   [[nodiscard]] std::shared_ptr<const Error> error() const;
 

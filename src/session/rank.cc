@@ -244,8 +244,8 @@ void Rank::fail(const Error& error, Time now) {
 
 void Rank::try_again(Time now) {
   if (now >= give_up_) {
-    return end(Error(cause_->code(), std::string(cause_->what()) + "; not all ranks joined again within " +
-                                         in_seconds(config_.recovery) + ": " + last_.what()));
+    return end(Error(*cause_, std::string(cause_->what()) + "; not all ranks joined again within " +
+                                  in_seconds(config_.recovery) + ": " + last_.what()));
   }
   phase_ = Phase::preparing;
   actions_.emplace_back(Prepare{give_up_, true});

@@ -7,6 +7,16 @@
 
 namespace netsum::session {
 
+namespace {
+
+std::vector<std::uint32_t> listed(const RankSet& set) {
+  std::vector<std::uint32_t> ranks;
+  set.for_each([&](std::uint32_t rank) { ranks.push_back(rank); });
+  return ranks;
+}
+
+}  // namespace
+
 bool recoverable(ErrorCode code) {
   return code == ErrorCode::worker_lost || code == ErrorCode::aggregator_lost || code == ErrorCode::aggregator_restarted;
 }
@@ -26,19 +36,25 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
   const std::string at = "aggregator " + config_.aggregators[index];
   switch (reply.state) {
     case HeartbeatReply::State::unknown:
-      return Error(ErrorCode::aggregator_restarted, at + " no longer knows " + job() +
-                                                        ": it was restarted; start the job again (this is rank " +
-                                                        std::to_string(config_.rank) + ")");
+      return Error(ErrorCode::aggregator_restarted,
+                   at + " no longer knows " + job() + ": it was restarted; start the job again (this is rank " +
+                       std::to_string(config_.rank) + ")",
+                   {.aggregator = config_.aggregators[index]});
     case HeartbeatReply::State::failed:
       return Error(reply.lost                ? ErrorCode::worker_lost
                    : reply.mismatch          ? ErrorCode::mismatch
                    : reply.ended_by_operator ? ErrorCode::refused
                                              : ErrorCode::aggregator_lost,
-                   reply.reason + " (said by " + at + ")");
+                   reply.reason + " (said by " + at + ")",
+                   {.ranks = reply.lost ? std::vector{*reply.lost} : std::vector<std::uint32_t>{},
+                    .aggregator = config_.aggregators[index]});
     case HeartbeatReply::State::running:
       break;
   }
-  if (site.dropped) return Error(ErrorCode::aggregator_restarted, at + " no longer serves " + job());
+  if (site.dropped) {
+    return Error(ErrorCode::aggregator_restarted, at + " no longer serves " + job(),
+                 {.aggregator = config_.aggregators[index]});
+  }
   if (!reply.left.minus(left_).empty()) left_since_ = now;
   left_ = reply.left.united(left_);
   if (why_left_.empty()) why_left_ = reply.reason;
@@ -63,10 +79,11 @@ std::optional<Error> Supervisor::on_no_reply(std::size_t index, const std::strin
   site.next_look = now + beat_interval + beat_patience;
   if (closed) site.liveness.close(now);
   if (now < site.liveness.dead_at(config_.silence)) return std::nullopt;
-  return Error(ErrorCode::aggregator_lost, "aggregator " + config_.aggregators[index] +
-                                               (site.dropped ? " no longer serves this job, and" : "") +
-                                               " has not answered for " + in_seconds(now - site.liveness.heard()) + " (" +
-                                               job() + ", rank " + std::to_string(config_.rank) + "): " + why);
+  return Error(ErrorCode::aggregator_lost,
+               "aggregator " + config_.aggregators[index] + (site.dropped ? " no longer serves this job, and" : "") +
+                   " has not answered for " + in_seconds(now - site.liveness.heard()) + " (" + job() + ", rank " +
+                   std::to_string(config_.rank) + "): " + why,
+               {.aggregator = config_.aggregators[index]});
 }
 
 Duration Supervisor::interval() const {
@@ -92,7 +109,8 @@ std::optional<Error> Supervisor::check_left(const std::optional<Stall>& lane_sta
   if (gone.empty()) return std::nullopt;
   return Error(ErrorCode::worker_lost,
                job() + ": operation " + std::to_string(stall->operation) + " waits for " + name_ranks(gone) +
-                   ", which left the job: " + (why_left_.empty() ? "its own error says why" : why_left_));
+                   ", which left the job: " + (why_left_.empty() ? "its own error says why" : why_left_),
+               {.ranks = listed(gone), .operation = stall->operation});
 }
 
 Error Supervisor::mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,
@@ -100,7 +118,7 @@ Error Supervisor::mismatch(std::uint64_t operation, std::uint32_t first_rank, st
   std::string text = job() + ": ranks " + std::to_string(first_rank) + " and " + std::to_string(second_rank) +
                      " issued different calls as operation " + std::to_string(operation);
   if (!own.empty()) text += "; this is rank " + std::to_string(config_.rank) + ", with " + own;
-  return Error(ErrorCode::mismatch, text);
+  return Error(ErrorCode::mismatch, text, {.ranks = {first_rank, second_rank}, .operation = operation});
 }
 
 Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Duration patience,
@@ -114,18 +132,23 @@ Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Durat
                                    : " waits for " + name_ranks(stall->missing);
     if (const std::string& warning = sites_[stall->site].warning; !warning.empty()) text += "; " + warning;
   }
-  return Error(ErrorCode::deadline, text);
+  ErrorDetails details{.operation = operation};
+  if (stall && stall->missing.empty()) details.aggregator = config_.aggregators[stall->site];
+  if (stall) details.ranks = listed(stall->missing);
+  return Error(ErrorCode::deadline, text, std::move(details));
 }
 
 Error Supervisor::unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const {
   return Error(ErrorCode::aggregator_lost,
                job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what +
-                   ": the network bypasses aggregator " + config_.aggregators[site] + ", or the aggregator was restarted");
+                   ": the network bypasses aggregator " + config_.aggregators[site] + ", or the aggregator was restarted",
+               {.operation = operation, .aggregator = config_.aggregators[site]});
 }
 
 Error Supervisor::lane_failed(std::uint64_t operation, const std::string& what) const {
   return Error(ErrorCode::aggregator_lost,
-               job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what);
+               job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what,
+               {.operation = operation});
 }
 
 }  // namespace netsum::session

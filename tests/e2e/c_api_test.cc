@@ -118,11 +118,26 @@ TEST_F(CApi, AnAbortIsHeardWithItsReason) {
   on_ranks([&](std::uint32_t rank) {
     netsum_communicator* const c = connect(rank);
     ASSERT_NE(nullptr, c);
+    EXPECT_EQ(NETSUM_OK, netsum_failure(c));
     if (rank == 0) {
       EXPECT_EQ(NETSUM_OK, netsum_abort(c, "the loss is not a number"));
       EXPECT_EQ(NETSUM_CLOSED, netsum_barrier(c, nullptr));
     } else {
-      EXPECT_EQ(NETSUM_WORKER_LOST, netsum_barrier(c, nullptr));
+      netsum_work* work = nullptr;
+      ASSERT_EQ(NETSUM_OK, netsum_barrier_async(c, nullptr, &work));
+      int ended = 1;
+      EXPECT_EQ(NETSUM_OK, netsum_wait_for(work, 0, &ended));
+      EXPECT_EQ(0, ended);
+      EXPECT_EQ(NETSUM_WORKER_LOST, netsum_wait_for(work, 60, &ended));
+      netsum_work_destroy(work);
+      std::uint32_t who[2] = {7, 7};
+      EXPECT_EQ(1U, netsum_last_error_ranks(who, 2));
+      EXPECT_EQ(0U, who[0]);
+      std::uint64_t operation = 7;
+      EXPECT_EQ(1, netsum_last_error_operation(&operation));
+      EXPECT_EQ(0U, operation);
+      EXPECT_STREQ("", netsum_last_error_aggregator());
+      EXPECT_EQ(NETSUM_WORKER_LOST, netsum_failure(c));
       EXPECT_STREQ("worker_lost", netsum_status_name(NETSUM_WORKER_LOST));
       EXPECT_EQ(NETSUM_WORKER_LOST, netsum_barrier(c, nullptr)) << "the first cause stays";
     }

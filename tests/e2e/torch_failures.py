@@ -180,7 +180,7 @@ def case_codes(rank, size):
         try:
             dist.all_reduce(torch.ones(10))
         except netsum.torch.Error as error:
-            return error.code
+            return error.code, error.ranks
         return "no error came"
 
     chained = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(code_of_error)
@@ -366,7 +366,7 @@ class Failures(unittest.TestCase):
             self.assertRegex(rank.result, "ranks (0 and 1|1 and 0) issued different calls")
 
     def test_errors_have_codes(self):
-        self.assertEqual("deadline", run("codes", 2)[0].result)
+        self.assertEqual(["deadline", [1]], run("codes", 2)[0].result)
 
     def test_a_killed_switch_is_named(self):
         with Switch() as switch:
