@@ -41,21 +41,6 @@ std::size_t lines_in(const RingConfig& config) {
   return config.lines.empty() ? config.members : config.lines.size();
 }
 
-// Parses an IP packet that was parsed successfully before.
-Packet parsed(std::span<const std::byte> ip) {
-  Packet packet;
-  static_cast<void>(wire::roce::parse(ip, packet, wire::roce::max_tunnel_mtu));
-  return packet;
-}
-
-// Virtual connections use IPv6 addresses, whatever the hosts use.
-void address(Packet& packet, const Connection& connection) {
-  packet.ip.v6 = true;
-  packet.ip.source = connection.source;
-  packet.ip.destination = connection.destination;
-  packet.bth.destination_qp = connection.destination_qp;
-}
-
 }  // namespace
 
 std::size_t Ring::memory_bytes(const RingConfig& config) {
@@ -67,7 +52,8 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
       lines_(lines_of(config)),
       contributors_(contributors_in(lines_)),
       store_(config, static_cast<std::uint32_t>(lines_.size()), contributors_, memory),
-      peers_(lines_.size()) {
+      peers_(lines_.size()),
+      above_(config.uplink, config.layout.seals) {
   for (std::size_t line = 0; line < lines_.size(); ++line) {
     Peer& peer = peers_[line];
     peer.bound = !learned();
@@ -106,6 +92,7 @@ void Ring::release(std::uint32_t line, Sink& sink) {
 
 void Ring::begin(const RingLife& life, bool held) {
   life_ = life;
+  above_.move_to(life.up);
   for (std::uint32_t line = contributors_; line < lines_.size(); ++line) bind(line, life.arriving.connection, held);
 }
 
@@ -227,7 +214,7 @@ std::optional<Place> Ring::placed(const std::optional<Place>& place, const Arriv
 }
 
 void Ring::add_up(const Place& place, std::uint32_t last_line, const Arrival& last) {
-  const bool whole = !config_.uplink;
+  const bool whole = !above_;
   store_.add_up(place, last_line, last.packet.payload, whole ? config_.members : 1);
   if (config_.layout.seals) {
     store_le(store_.sum_of(store_.index(place)), whole ? seal_of(place) : std::uint64_t{0});
@@ -283,7 +270,7 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++a.arrived;
   if (!last) return;
   add_up(*place, line, arrival);
-  if (config_.uplink) return send_up(*place, sink);
+  if (above_) return above_.send_up(*place, store_, counters_, sink);
   on_complete(*place, sink);
 }
 
@@ -318,7 +305,7 @@ void Ring::ask_again(const Place& place, std::uint32_t of, Sink& sink) {
     const std::uint32_t first = store_.first_psn(store_.slot_of(place.message), line);
     if (first != SumStore::no_psn) ask(line, (first + place.packet) & wire::roce::psn_mask, 1, sink);
   }
-  if (store_.at(place).summed && !store_.at(place).complete) send_up(place, sink);
+  above_.send_up_again(place, store_, counters_, sink);
 }
 
 void Ring::on_missing(std::uint32_t line, const Arrival& arrival, Sink& sink) {
@@ -383,7 +370,7 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
   const SumStore::Aggregator& a = store_.at(place);
   if (!a.complete) {
     ++counters_.repeats_waiting;
-    if (a.summed) send_up(place, sink);  // that, or what came back, may be lost
+    above_.send_up_again(place, store_, counters_, sink);
     return;
   }
   Peer& peer = peers_[line];
@@ -410,7 +397,7 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
     ++counters_.dropped_icrc;
     return;
   }
-  const auto place = placed(store_.find_virtual(arrival.packet.bth.psn, totals_.last_slot), arrival);
+  const auto place = placed(above_.find(arrival.packet.bth.psn, store_), arrival);
   if (!place) return;
   const std::size_t aggregator = store_.index(*place), skip = store_.skipped(place->packet);
   SumStore::Aggregator& a = store_.at(aggregator);
@@ -431,10 +418,7 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
   if (config_.layout.seals) std::memcpy(store_.sum_of(aggregator), payload.data(), wire::netreduce::seal_bytes);
   std::memcpy(store_.sum_of(aggregator) + skip, payload.data() + skip, payload.size() - skip);
   on_complete(*place, sink);
-  if (totals_.expected == *place) totals_.asked = false;
-  while (store_.holds(totals_.expected) && store_.at(totals_.expected).complete)
-    totals_.expected = store_.after(totals_.expected);
-  if (totals_.expected < *place && !totals_.asked) send_up_missing(*place, sink);
+  above_.on_total(*place, store_, counters_, sink);
 }
 
 void Ring::on_complete(const Place& place, Sink& sink) {
@@ -493,34 +477,6 @@ void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
   ++counters_.sent_headers;
 }
 
-// Sends the sum of this subtree, in line 0's packet, translated to the connection to the switch above (the CTT).
-void Ring::send_up(const Place& place, Sink& sink) {
-  const std::size_t aggregator = store_.index(place);
-  const SumStore::Buffer& buffer = store_.buffer(aggregator, 0);
-  Packet packet = parsed(store_.frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
-  address(packet, life_ ? life_->up : config_.uplink->up);
-  packet.bth.psn = (store_.virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
-  // What is in front of the values is line 0's, but for the seal.
-  const std::size_t skip = store_.skipped(place.packet), bytes = store_.at(aggregator).payload;
-  packet.payload = {store_.sum_of(aggregator), bytes};
-  const std::span<std::byte> out = sink.datagram(config_.uplink->egress, wire::roce::packet_bytes(packet));
-  const std::span<std::byte> to = out.subspan(wire::roce::payload_offset(packet), bytes);
-  std::memcpy(to.data(), store_.payload_of(aggregator, 0), skip);
-  if (config_.layout.seals) std::memcpy(to.data(), store_.sum_of(aggregator), wire::netreduce::seal_bytes);
-  std::memcpy(to.data() + skip, store_.sum_of(aggregator) + skip, bytes - skip);
-  packet.payload = to;
-  wire::roce::write(out, packet);
-  ++counters_.sent_up;
-}
-
-// Totals arrive in order of completion, so a gap may be a loss: sends up again, once, all sums in it that are present.
-void Ring::send_up_missing(const Place& before, Sink& sink) {
-  totals_.asked = true;
-  for (Place place = totals_.expected; place < before && store_.holds(place); place = store_.after(place)) {
-    if (store_.at(place).summed && !store_.at(place).complete) send_up(place, sink);
-  }
-}
-
 // Sends a received frame with the sum, the seal and new checksums.
 void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
                 std::size_t ip_bytes, std::size_t payload_at, Sink& sink) {
@@ -555,7 +511,7 @@ void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byt
     if (pad != 0) return wire::roce::write_checksums(out.subspan(ip_at));
     return wire::roce::write_checksums(out.subspan(ip_at), common_end());
   }
-  Packet packet = parsed(frame.subspan(ip_at, ip_bytes));
+  Packet packet = parsed_again(frame.subspan(ip_at, ip_bytes));
   if (way == Way::child) {  // back to its sender
     const Connection& up = lines_[line].connection;
     address(packet, {up.destination, up.source, down_qp});
@@ -595,8 +551,8 @@ std::optional<RingStall> Ring::stall() const {
 }
 
 void Ring::append_state(std::vector<std::byte>& out) const {
-  append_bytes(out, config_.incarnation, totals_.expected.message, totals_.expected.packet,
-               static_cast<std::uint8_t>(totals_.asked | answered_ << 1 | life_.has_value() << 2));
+  append_bytes(out, config_.incarnation, above_.expected().message, above_.expected().packet,
+               static_cast<std::uint8_t>(above_.asked() | answered_ << 1 | life_.has_value() << 2));
   for (const Peer& peer : peers_) {
     append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
                  static_cast<std::uint8_t>(peer.asked | peer.held << 1 | peer.bound << 2), peer.heard,

@@ -14,6 +14,7 @@
 #include "base/packet_io.h"
 #include "protocol/netreduce/ring_config.h"
 #include "protocol/netreduce/sum_store.h"
+#include "protocol/netreduce/switch_above.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -103,13 +104,6 @@ class Ring {
     std::uint32_t last_slot = 0;
     std::uint32_t heard = 0;  // with repair: the PSN behind all that came
   };
-  // The connection from above.
-  struct Totals {
-    Place expected;      // the first not yet arrived
-    bool asked = false;  // a later one arrived: the missing ones were sent up again
-    std::uint32_t last_slot = 0;
-  };
-
   [[nodiscard]] Place next() const;  // the first sum not yet sent to all
   [[nodiscard]] std::uint64_t seal_of(const Place& place) const;
 
@@ -128,8 +122,6 @@ class Ring {
   void send_early(std::uint32_t line, Sink& sink);
   void send_again(const Place& from, std::uint32_t line, Sink& sink);
   void send_header(const Place& place, const Arrival& arrival, Sink& sink);
-  void send_up(const Place& place, Sink& sink);
-  void send_up_missing(const Place& before, Sink& sink);
   void send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
             std::size_t ip_bytes, std::size_t payload_at, Sink& sink);
   void send_to(const Place& place, std::uint32_t line, Sink& sink);
@@ -140,7 +132,7 @@ class Ring {
   std::uint32_t contributors_;  // the first of lines_
   SumStore store_;
   std::vector<Peer> peers_;
-  Totals totals_;
+  SwitchAbove above_;
   // The common ends of packets: of a message's first packet, and of the others. Their lengths rarely change.
   std::array<wire::roce::CommonEnd, 2> ends_;
   std::optional<RingMismatch> mismatch_;

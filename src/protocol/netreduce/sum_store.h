@@ -38,6 +38,13 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
+// Parses an IP packet that was parsed successfully before.
+[[nodiscard]] inline wire::roce::Packet parsed_again(std::span<const std::byte> ip) {
+  wire::roce::Packet packet;
+  static_cast<void>(wire::roce::parse(ip, packet, wire::roce::max_tunnel_mtu));
+  return packet;
+}
+
 class SumStore {
  public:
   // One message's aggregators; message m uses slot m % 2N (§3.1).
