@@ -25,8 +25,8 @@ class BumpRings {
 
   // Where the bump's packets are processed:
   [[nodiscard]] BumpLook look(const netreduce::Bump& bump) const;
-  [[nodiscard]] bool is_complete(const netreduce::Bump& bump,
-                                 const netreduce::RingConfig& ring) const;  // all ranks are there
+  // Whether all of the ring's ranks are there.
+  [[nodiscard]] bool is_complete(const netreduce::Bump& bump, const netreduce::RingConfig& ring) const;
 
  private:
   std::size_t add_ring(netreduce::Bump& bump, const netreduce::RingConfig& ring);
