@@ -53,7 +53,8 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
       contributors_(contributors_in(lines_)),
       store_(config, static_cast<std::uint32_t>(lines_.size()), contributors_, memory),
       peers_(lines_.size()),
-      above_(config.uplink, config.layout.seals) {
+      above_(config.uplink, config.layout.seals),
+      writer_(config) {
   for (std::size_t line = 0; line < lines_.size(); ++line) {
     Peer& peer = peers_[line];
     peer.bound = !learned();
@@ -386,7 +387,7 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
   }
   ++counters_.repeats_answered;
   if (lines_[line].way != Way::leaving) {
-    send(place, line, arrival.frame, arrival.ip_at, arrival.ip_bytes, arrival.payload_at(), sink);
+    send(place, line, {arrival.frame, arrival.ip_at, arrival.ip_bytes, arrival.payload_at()}, sink);
   }
 }
 
@@ -477,61 +478,16 @@ void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
   ++counters_.sent_headers;
 }
 
-// Sends a received frame with the sum, the seal and new checksums.
-void Ring::send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
-                std::size_t ip_bytes, std::size_t payload_at, Sink& sink) {
+void Ring::send(const Place& place, std::uint32_t line, const Frame& frame, Sink& sink) {
   ++counters_.results;
   answered_ = true;
-  const std::size_t aggregator = store_.index(place);
-  const std::byte* const total = store_.sum_of(aggregator);
-  const std::size_t skip = store_.skipped(place.packet), bytes = store_.at(aggregator).payload;
-  const Way way = lines_[line].way;
-  const std::size_t end = payload_at + bytes, pad = ip_at + ip_bytes - wire::roce::icrc_bytes - end;
-  // Most of the packet is the same on all connections, and its CRC is computed once.
-  const auto common_end = [&]() -> const wire::roce::CommonEnd& {
-    wire::roce::CommonEnd& common = ends_[place.packet == 0 ? 0 : 1];
-    if (common.bytes != bytes - skip) common = {bytes - skip, 0, Crc32Shift(bytes - skip)};
-    common.crc = store_.at(aggregator).crc;
-    return common;
-  };
-  if (way == Way::through && config_.tunnelled && pad == 0 && !wire::roce::has_udp_checksum(frame.subspan(ip_at))) {
+  if (writer_.write(store_.sum(place), frame, lines_[line], peers_[line].egress, sink)) {
     store_.slot(store_.slot_of(place.message)).referenced = true;
-    const auto [head, tail] =
-        sink.around(peers_[line].egress, payload_at + skip, {total + skip, bytes - skip}, wire::roce::icrc_bytes);
-    std::memcpy(head.data(), frame.data(), head.size());
-    if (config_.layout.seals) std::memcpy(head.data() + payload_at, total, wire::netreduce::seal_bytes);
-    return store_le(tail.data(), wire::roce::icrc_of(head.subspan(ip_at), common_end()));
   }
-  if (way == Way::through) {
-    const std::span<std::byte> out = sink.datagram(peers_[line].egress, ip_at + ip_bytes);
-    std::memcpy(out.data(), frame.data(), payload_at + skip);
-    std::memcpy(out.data() + payload_at + skip, total + skip, bytes - skip);
-    std::memcpy(out.data() + end, frame.data() + end, pad);
-    if (config_.layout.seals) std::memcpy(out.data() + payload_at, total, wire::netreduce::seal_bytes);
-    if (pad != 0) return wire::roce::write_checksums(out.subspan(ip_at));
-    return wire::roce::write_checksums(out.subspan(ip_at), common_end());
-  }
-  Packet packet = parsed_again(frame.subspan(ip_at, ip_bytes));
-  if (way == Way::child) {  // back to its sender
-    const Connection& up = lines_[line].connection;
-    address(packet, {up.destination, up.source, down_qp});
-  }
-  packet.payload = {total, bytes};
-  const std::span<std::byte> out = sink.datagram(peers_[line].egress, ip_at + wire::roce::packet_bytes(packet));
-  std::memcpy(out.data(), frame.data(), ip_at);
-  // The bytes in front of the values come from the sender's message.
-  const std::span<std::byte> to = out.subspan(ip_at + wire::roce::payload_offset(packet), bytes);
-  std::memcpy(to.data(), frame.data() + payload_at, skip);
-  std::memcpy(to.data() + skip, total + skip, bytes - skip);
-  if (config_.layout.seals) std::memcpy(to.data(), total, wire::netreduce::seal_bytes);
-  packet.payload = to;
-  wire::roce::write(out.subspan(ip_at), packet);
 }
 
 void Ring::send_to(const Place& place, std::uint32_t line, Sink& sink) {
-  const std::size_t aggregator = store_.index(place);
-  const SumStore::Buffer& buffer = store_.buffer(aggregator, line);
-  send(place, line, store_.frame_of(aggregator, line), buffer.ip_at, buffer.ip_bytes, buffer.payload_at, sink);
+  send(place, line, store_.frame_of(store_.index(place), line), sink);
 }
 
 // What a repair hangs on goes twice: if it were lost, only a time-out would help.

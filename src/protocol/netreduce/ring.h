@@ -4,7 +4,6 @@
 // maps packets to connections.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "base/packet_io.h"
 #include "protocol/netreduce/ring_config.h"
 #include "protocol/netreduce/sum_store.h"
+#include "protocol/netreduce/sum_writer.h"
 #include "protocol/netreduce/switch_above.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
@@ -122,8 +122,8 @@ class Ring {
   void send_early(std::uint32_t line, Sink& sink);
   void send_again(const Place& from, std::uint32_t line, Sink& sink);
   void send_header(const Place& place, const Arrival& arrival, Sink& sink);
-  void send(const Place& place, std::uint32_t line, std::span<const std::byte> frame, std::size_t ip_at,
-            std::size_t ip_bytes, std::size_t payload_at, Sink& sink);
+  // The sum, in a frame of the line.
+  void send(const Place& place, std::uint32_t line, const Frame& frame, Sink& sink);
   void send_to(const Place& place, std::uint32_t line, Sink& sink);
   void send_twice(const Place& place, std::uint32_t line, Sink& sink);
 
@@ -133,8 +133,7 @@ class Ring {
   SumStore store_;
   std::vector<Peer> peers_;
   SwitchAbove above_;
-  // The common ends of packets: of a message's first packet, and of the others. Their lengths rarely change.
-  std::array<wire::roce::CommonEnd, 2> ends_;
+  SumWriter writer_;
   std::optional<RingMismatch> mismatch_;
   std::optional<RingLife> life_;
   std::uint64_t attempt_ = 0;

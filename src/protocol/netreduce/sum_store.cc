@@ -97,16 +97,19 @@ void SumStore::store(std::size_t aggregator, std::uint32_t line, const Arrival& 
   buffer.ip_at = static_cast<std::uint16_t>(arrival.ip_at);
   buffer.ip_bytes = static_cast<std::uint16_t>(arrival.ip_bytes);
   buffer.payload_at = static_cast<std::uint16_t>(arrival.payload_at());
-  const std::span<std::byte> to = frame_of(aggregator, line);
+  const std::span<std::byte> to =
+      memory_.subspan((aggregator * lines_ + line) * stride_ + headers_room - buffer.payload_at, buffer.bytes);
   const std::size_t end = arrival.payload_at() + arrival.packet.payload.size(), head = end - left_out;
   std::memcpy(to.data(), arrival.frame.data(), head);
   std::memcpy(to.data() + end, arrival.frame.data() + end, to.size() - end);
   bitmaps_[aggregator * words_ + line / 64] |= std::uint64_t{1} << (line % 64);
 }
 
-std::span<std::byte> SumStore::frame_of(std::size_t aggregator, std::uint32_t line) {
-  const std::size_t buffer = aggregator * lines_ + line;
-  return memory_.subspan(buffer * stride_ + headers_room - buffers_[buffer].payload_at, buffers_[buffer].bytes);
+Frame SumStore::frame_of(std::size_t aggregator, std::uint32_t line) const {
+  const std::size_t number = aggregator * lines_ + line;
+  const Buffer& buffer = buffers_[number];
+  const auto bytes = memory_.subspan(number * stride_ + headers_room - buffer.payload_at, buffer.bytes);
+  return {bytes, buffer.ip_at, buffer.ip_bytes, buffer.payload_at};
 }
 
 void SumStore::add_up(const Place& place, std::uint32_t last_line, std::span<const std::byte> last, std::uint32_t ranks) {

@@ -31,11 +31,25 @@ struct Arrival {
   [[nodiscard]] std::size_t payload_at() const { return static_cast<std::size_t>(packet.payload.data() - frame.data()); }
 };
 
+// A frame as it came, and where in it a packet is.
+struct Frame {
+  std::span<const std::byte> bytes;
+  std::size_t ip_at = 0, ip_bytes = 0, payload_at = 0;
+};
+
 // A packet's place in the ring's stream, in order.
 struct Place {
   std::uint64_t message = 0;
   std::uint32_t packet = 0;
   auto operator<=>(const Place&) const = default;
+};
+
+// The sum of a place, in a payload: behind `skip` bytes, which are not of it but for the seal.
+struct Sum {
+  std::uint32_t packet = 0;  // of its message
+  std::span<const std::byte> payload;
+  std::size_t skip = 0;
+  std::uint32_t crc = 0;  // of the values, once it is complete
 };
 
 // Parses an IP packet that was parsed successfully before.
@@ -64,10 +78,6 @@ class SumStore {
     bool complete = false;       // or the sum of all: the same one at the root, the total from above elsewhere
     std::uint32_t sum_line = 0;  // whose contribution was the last
     std::uint32_t crc = 0;       // of the complete sum's values
-  };
-  struct Buffer {
-    std::uint16_t bytes = 0;  // of the frame
-    std::uint16_t ip_at = 0, ip_bytes = 0, payload_at = 0;
   };
   static constexpr std::uint32_t no_psn = UINT32_MAX;  // more than 24 bits
   static constexpr std::size_t headers_room = 128;  // virtio, Ethernet with two tags, IPv6, UDP, BTH, RETH, immediate: 112
@@ -135,10 +145,7 @@ class SumStore {
 
   // Takes in the line's frame, all but the last bytes of the payload that are left out.
   void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival, std::size_t left_out);
-  [[nodiscard]] const Buffer& buffer(std::size_t aggregator, std::uint32_t line) const {
-    return buffers_[aggregator * lines_ + line];
-  }
-  [[nodiscard]] std::span<std::byte> frame_of(std::size_t aggregator, std::uint32_t line);
+  [[nodiscard]] Frame frame_of(std::size_t aggregator, std::uint32_t line) const;
   [[nodiscard]] std::byte* payload_of(std::size_t aggregator, std::uint32_t line) {
     return memory_.data() + (aggregator * lines_ + line) * stride_ + headers_room;
   }
@@ -149,10 +156,20 @@ class SumStore {
     return payload_of(aggregator, aggregators_[aggregator].sum_line);
   }
 
+  [[nodiscard]] Sum sum(const Place& place) {
+    const std::size_t aggregator = index(place);
+    const Aggregator& a = aggregators_[aggregator];
+    return {place.packet, {sum_of(aggregator), a.payload}, skipped(place.packet), a.crc};
+  }
+
   // `leaves`: whether a line's frame leaves with the sum of its place; else a repeat brings its own.
   void append_state(const std::function<bool(const Place&, std::uint32_t line)>& leaves, std::vector<std::byte>& out) const;
 
  private:
+  struct Buffer {
+    std::uint16_t bytes = 0;  // of the frame
+    std::uint16_t ip_at = 0, ip_bytes = 0, payload_at = 0;
+  };
   template <class FirstPsn>
   [[nodiscard]] std::optional<Place> search(std::uint32_t psn, std::uint32_t& last_slot, const FirstPsn& first_psn_in) const;
 

@@ -15,8 +15,8 @@ void address(wire::roce::Packet& packet, const Connection& connection) {
 
 void SwitchAbove::send_up(const Place& place, SumStore& store, RingCounters& counters, Sink& sink) const {
   const std::size_t aggregator = store.index(place);
-  const SumStore::Buffer& buffer = store.buffer(aggregator, 0);
-  wire::roce::Packet packet = parsed_again(store.frame_of(aggregator, 0).subspan(buffer.ip_at, buffer.ip_bytes));
+  const Frame frame = store.frame_of(aggregator, 0);
+  wire::roce::Packet packet = parsed_again(frame.bytes.subspan(frame.ip_at, frame.ip_bytes));
   address(packet, uplink_->up);
   packet.bth.psn = (store.virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
   // What is in front of the values is line 0's, but for the seal.
