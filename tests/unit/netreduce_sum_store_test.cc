@@ -66,7 +66,7 @@ TEST_F(SumStoreTest, KeepsFramesAroundTheSumOfTheirValues) {
   begin(0);
   const Place place{0, 1};
   sum_up(place);
-  const netreduce::Sum sum = store.sum(place);
+  const netreduce::Sum sum = store.sum(store.index(place), place.packet);
   const Bytes total = hosts.sum(0, 1);
   EXPECT_TRUE(std::ranges::equal(total, sum.payload.subspan(sum.skip)));
   const netreduce::Frame kept = store.frame_of(store.index(place), 0);
@@ -77,7 +77,7 @@ TEST_F(SumStoreTest, FlushesWhatRefersToASumBeforeItIsOverwritten) {
   begin(0);
   sum_up({0, 1});
   const Bytes total = hosts.sum(0, 1);
-  static_cast<void>(sink.around({}, 0, store.sum({0, 1}).payload.subspan(8), 0));
+  static_cast<void>(sink.around({}, 0, store.sum(1, 1).payload.subspan(8), 0));
   store.slot(0).referenced = true;
   begin(4);
   sum_up({4, 1});

@@ -387,7 +387,7 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
   }
   ++counters_.repeats_answered;
   if (lines_[line].way != Way::leaving) {
-    send(place, line, {arrival.frame, arrival.ip_at, arrival.ip_bytes, arrival.payload_at()}, sink);
+    send(place, store_.index(place), line, {arrival.frame, arrival.ip_at, arrival.ip_bytes, arrival.payload_at()}, sink);
   }
 }
 
@@ -478,16 +478,17 @@ void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
   ++counters_.sent_headers;
 }
 
-void Ring::send(const Place& place, std::uint32_t line, const Frame& frame, Sink& sink) {
+void Ring::send(const Place& place, std::size_t aggregator, std::uint32_t line, const Frame& frame, Sink& sink) {
   ++counters_.results;
   answered_ = true;
-  if (writer_.write(store_.sum(place), frame, lines_[line], peers_[line].egress, sink)) {
+  if (writer_.write(store_.sum(aggregator, place.packet), frame, lines_[line], peers_[line].egress, sink)) {
     store_.slot(store_.slot_of(place.message)).referenced = true;
   }
 }
 
 void Ring::send_to(const Place& place, std::uint32_t line, Sink& sink) {
-  send(place, line, store_.frame_of(store_.index(place), line), sink);
+  const std::size_t aggregator = store_.index(place);
+  send(place, aggregator, line, store_.frame_of(aggregator, line), sink);
 }
 
 // What a repair hangs on goes twice: if it were lost, only a time-out would help.

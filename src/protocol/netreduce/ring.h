@@ -122,8 +122,8 @@ class Ring {
   void send_early(std::uint32_t line, Sink& sink);
   void send_again(const Place& from, std::uint32_t line, Sink& sink);
   void send_header(const Place& place, const Arrival& arrival, Sink& sink);
-  // The sum, in a frame of the line.
-  void send(const Place& place, std::uint32_t line, const Frame& frame, Sink& sink);
+  // The sum, at that aggregator, in a frame of the line.
+  void send(const Place& place, std::size_t aggregator, std::uint32_t line, const Frame& frame, Sink& sink);
   void send_to(const Place& place, std::uint32_t line, Sink& sink);
   void send_twice(const Place& place, std::uint32_t line, Sink& sink);
 

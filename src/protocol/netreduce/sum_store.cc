@@ -56,62 +56,6 @@ void SumStore::open(std::uint32_t slot, const wire::netreduce::InaHeader& header
   std::fill_n(first_psns_.begin() + static_cast<std::ptrdiff_t>(std::size_t{slot} * lines_), lines_, no_psn);
 }
 
-// A packet that begins no message has only its PSN. Go-back-N restarts in the middle of messages when first packets of later
-// ones were seen long ago, so all messages of two windows are searched, beginning with the last match.
-template <class FirstPsn>
-std::optional<Place> SumStore::search(std::uint32_t psn, std::uint32_t& last_slot, const FirstPsn& first_psn_in) const {
-  const auto within = [&](std::uint32_t slot) -> std::optional<Place> {
-    if (!slots_[slot].used) return std::nullopt;
-    const std::uint32_t first = first_psn_in(slot);
-    if (first == no_psn) return std::nullopt;
-    const std::int32_t packet = wire::roce::psn_distance(first, psn);
-    if (packet < 0 || packet >= static_cast<std::int32_t>(slots_[slot].packets)) return std::nullopt;
-    return Place{slots_[slot].message, static_cast<std::uint32_t>(packet)};
-  };
-  std::optional<Place> place = within(last_slot);
-  for (std::uint32_t slot = 0; !place && slot < slots_.size(); ++slot) {
-    place = within(slot);
-    if (place) last_slot = slot;
-  }
-  return place;
-}
-
-std::optional<Place> SumStore::find(std::uint32_t line, std::uint32_t psn, std::uint32_t& last_slot) const {
-  return search(psn, last_slot, [&](std::uint32_t slot) { return first_psns_[std::size_t{slot} * lines_ + line]; });
-}
-
-std::optional<Place> SumStore::find_virtual(std::uint32_t psn, std::uint32_t& last_slot) const {
-  return search(psn, last_slot, [&](std::uint32_t slot) { return virtual_psn(slots_[slot].message); });
-}
-
-bool SumStore::fits(const Place& place, std::size_t payload) const {
-  const std::size_t skip = skipped(place.packet);
-  const Aggregator& a = at(place);
-  return payload <= mtu_ && payload >= skip && (payload - skip) % bytes_of(slots_[slot_of(place.message)].dtype) == 0 &&
-         (a.arrived == 0 || payload == a.payload);
-}
-
-void SumStore::store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival, std::size_t left_out) {
-  Buffer& buffer = buffers_[aggregator * lines_ + line];
-  buffer.bytes = static_cast<std::uint16_t>(arrival.ip_at + arrival.ip_bytes);
-  buffer.ip_at = static_cast<std::uint16_t>(arrival.ip_at);
-  buffer.ip_bytes = static_cast<std::uint16_t>(arrival.ip_bytes);
-  buffer.payload_at = static_cast<std::uint16_t>(arrival.payload_at());
-  const std::span<std::byte> to =
-      memory_.subspan((aggregator * lines_ + line) * stride_ + headers_room - buffer.payload_at, buffer.bytes);
-  const std::size_t end = arrival.payload_at() + arrival.packet.payload.size(), head = end - left_out;
-  std::memcpy(to.data(), arrival.frame.data(), head);
-  std::memcpy(to.data() + end, arrival.frame.data() + end, to.size() - end);
-  bitmaps_[aggregator * words_ + line / 64] |= std::uint64_t{1} << (line % 64);
-}
-
-Frame SumStore::frame_of(std::size_t aggregator, std::uint32_t line) const {
-  const std::size_t number = aggregator * lines_ + line;
-  const Buffer& buffer = buffers_[number];
-  const auto bytes = memory_.subspan(number * stride_ + headers_room - buffer.payload_at, buffer.bytes);
-  return {bytes, buffer.ip_at, buffer.ip_bytes, buffer.payload_at};
-}
-
 void SumStore::add_up(const Place& place, std::uint32_t last_line, std::span<const std::byte> last, std::uint32_t ranks) {
   const std::size_t aggregator = index(place), skip = skipped(place.packet);
   Aggregator& a = aggregators_[aggregator];
