@@ -68,7 +68,8 @@ double sum_of(Column column) {
 std::optional<double> formula(const Reduction& reduction, double scale, Column column) {
   const double divisor = reduction.divisor();
   const bool fixed = reduction.numbers == Numbers::block_fixed_point;
-  if (reduction.numbers == Numbers::in_racks || reduction.saturates || reduction.added_before != 1) return std::nullopt;
+  if (reduction.saturates || reduction.added_before != 1) return std::nullopt;
+  if (reduction.numbers == Numbers::in_racks || reduction.numbers == Numbers::in_any_order) return std::nullopt;
   if (reduction.numbers == Numbers::in_order) {
     float sum = -0.0F;
     for (const double value : column) sum += static_cast<float>(value);

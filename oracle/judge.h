@@ -12,7 +12,7 @@
 namespace netsum::oracle {
 
 // Empty if `result` is right, else which element is not. `inputs`: by rank, each as long as `result`. Bits are not known of
-// saturating sums, of racks' sums and of what is added before it travels: these have the bound alone.
+// saturating sums, of racks' sums, of what is added in any order or before it travels: these have the bound alone.
 [[nodiscard]] std::string judge(const Reduction& reduction, std::span<const std::vector<std::byte>> inputs,
                                 std::span<const std::byte> result);
 

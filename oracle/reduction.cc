@@ -39,7 +39,8 @@ Bound bound_of(const Reduction& reduction, int exponent) {
   // Added in float32: each addition rounds a value no larger than the sum of all magnitudes. So do the racks of one level
   // together; a sum of subnormal values is one of their type.
   const bool racks = numbers == Numbers::in_racks;
-  const bool in_order = racks || numbers == Numbers::in_order || numbers == Numbers::as_bfloat16;
+  const bool in_order =
+      racks || numbers == Numbers::in_order || numbers == Numbers::in_any_order || numbers == Numbers::as_bfloat16;
   const std::uint32_t added = in_order ? reduction.ranks : reduction.added_before;
   bound.of_inputs = (added - 1) * 0x1p-24 * (1 + 0x1p-7);
   if (racks) bound.of_inputs += 2 * bound.of_result * (1 + bound.of_result);

@@ -11,13 +11,14 @@ namespace netsum::oracle {
 // How floats travel and are added.
 enum class Numbers : std::uint8_t {
   block_fixed_point,
-  scaled,       // times 10^8
-  rescaled,     // times 10^8, or the scale that the largest value allows
-  in_double,    // unconverted, added one after the other in double
-  in_order,     // unconverted, added one after the other in float32
-  in_racks,     // as in_order, with racks' sums rounded to the tensor's type, on at most two levels below the root
-  as_float16,   // rounded to float16 if they are float32, added exactly, and rounded once
-  as_bfloat16,  // rounded to bfloat16 if they are float32, and added one after the other in float32
+  scaled,        // times 10^8
+  rescaled,      // times 10^8, or the scale that the largest value allows
+  in_double,     // unconverted, added one after the other in double
+  in_order,      // unconverted, added one after the other in float32
+  in_any_order,  // so, or more exactly, in no order that is known
+  in_racks,      // as in_order, with racks' sums rounded to the tensor's type, on at most two levels below the root
+  as_float16,    // rounded to float16 if they are float32, added exactly, and rounded once
+  as_bfloat16,   // rounded to bfloat16 if they are float32, and added one after the other in float32
 };
 
 struct Reduction {

@@ -77,7 +77,7 @@ session::ProtocolRules Simulated::rules() const {
 }
 
 void Simulated::draw(sim::Scenario& scenario) const {
-  for (sim::JobPlan& job : scenario.jobs) job.numbers = sim::Numbers::in_order;
+  for (sim::JobPlan& job : scenario.jobs) job.numbers = sim::Numbers::in_any_order;
 }
 
 std::unique_ptr<sim::CheckedService> Simulated::aggregator_service(const sim::Scenario&, const service::Lanes& lanes) const {
