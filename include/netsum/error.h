@@ -45,7 +45,10 @@ class NETSUM_API Error : public std::runtime_error {
       : std::runtime_error(what), code_(other.code_), details_(other.details_) {}
 
   [[nodiscard]] ErrorCode code() const { return code_; }
-  [[nodiscard]] const ErrorDetails& details() const;
+  [[nodiscard]] const ErrorDetails& details() const {
+    static const ErrorDetails none;
+    return details_ ? *details_ : none;
+  }
 
  private:
   ErrorCode code_;

@@ -28,9 +28,4 @@ const char* to_string(ErrorCode code) {
   return "?";
 }
 
-const ErrorDetails& Error::details() const {
-  static const ErrorDetails none;
-  return details_ ? *details_ : none;
-}
-
 }  // namespace netsum

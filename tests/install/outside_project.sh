@@ -44,6 +44,7 @@ export LD_LIBRARY_PATH="$build/lib"
 for compiler in gcc clang; do
   "$compiler" -std=c99 -Wall -Wextra -pedantic -Werror "-I$work/prefix/include" "$work/examples/hello_all_reduce.c" -o "$work/hello_c" "-L$build/lib" -lnetsum
 done
+trap 'kill $SWITCH_PID; rm -rf "$work"' EXIT
 coproc SWITCH { "$work/prefix/bin/netsum" switch --listen 127.0.0.1:0 2>/dev/null; }
 read -r _ address <&"${SWITCH[0]}" # "listening ADDRESS"
 for program in "$work/hello_c" "/usr/bin/python3 $work/examples/hello_ctypes.py"; do
@@ -54,5 +55,4 @@ for program in "$work/hello_c" "/usr/bin/python3 $work/examples/hello_ctypes.py"
   grep -x 'rank 0 of 2: every element is 3' "$work/first"
 done
 # A refusal has a text and a status.
-"$work/hello_c" "$address" 2 2 2>&1 | grep 'rank 2 is not below the world size 2 (bad_argument)'
-kill "$SWITCH_PID"
+{ "$work/hello_c" "$address" 2 2 2>&1 || true; } | grep 'rank 2 is not below the world size 2 (bad_argument)'
