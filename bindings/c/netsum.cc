@@ -130,6 +130,7 @@ netsum::Options options_of(const netsum_options& options) {
     if (found != options.given.end()) return found->second;
     return options.from_environment ? netsum::settings::from_environment(name) : std::string();
   });
+  for (const char* const other : {"NETSUM_MODE", "NETSUM_JOB", "NETSUM_LOG", "NETSUM_ADDRESS"}) known.erase(other);
   for (const auto& [name, value] : options.given) {
     if (known.contains(name)) continue;
     throw Error(ErrorCode::bad_argument,

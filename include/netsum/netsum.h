@@ -103,7 +103,8 @@ NETSUM_API const char* netsum_last_error_aggregator(void);
 NETSUM_API netsum_options* netsum_options_create(void);
 NETSUM_API void netsum_options_destroy(netsum_options* options); /* or NULL */
 /* The settings are those of docs/pytorch.md, and have the names of the environment variables there: "NETSUM_SWITCH",
- * "NETSUM_PROTOCOL", "NETSUM_TOKEN_FILE" ... What is not set here has its default; the environment is not read. Values are
+ * "NETSUM_PROTOCOL", "NETSUM_TOKEN_FILE" ... but for NETSUM_MODE, NETSUM_JOB, NETSUM_LOG and NETSUM_ADDRESS, which say what
+ * a framework's binding is to do. What is not set here has its default; the environment is not read. Values are
  * checked by netsum_connect(). */
 NETSUM_API netsum_status netsum_options_set(netsum_options* options, const char* name, const char* value);
 /* Sets all that the environment has, where netsum_options_set() has set nothing. */

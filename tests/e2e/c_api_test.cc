@@ -162,6 +162,11 @@ TEST_F(CApi, WrongArgumentsAreRefusedInWords) {
   EXPECT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SWICH", "10.0.0.1:7170"));
   expect_refused(netsum_connect(options, "job", 0, 1, &c), "'NETSUM_SWICH' is not a setting");
   netsum_options_destroy(options);
+  netsum_options* const others = netsum_options_create();
+  EXPECT_EQ(NETSUM_OK, netsum_options_set(others, "NETSUM_SWITCH", aggregator.address().c_str()));
+  EXPECT_EQ(NETSUM_OK, netsum_options_set(others, "NETSUM_MODE", "off"));
+  expect_refused(netsum_connect(others, "job", 0, 1, &c), "'NETSUM_MODE' is not a setting");
+  netsum_options_destroy(others);
   EXPECT_EQ(nullptr, c);
 
   on_ranks([&](std::uint32_t rank) {
