@@ -617,7 +617,7 @@ void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t 
   if (found == job->ranks.end() || found->second.epoch != rank_epoch) return;
   if (!job->left.contains(rank)) impl_->note(JobEvent::Kind::left, *job, now, rank, why.reason);
   job->left.insert(rank);
-  if (job->farewell.cause == FailureCause::none) job->farewell = why;
+  if (job->farewell.cause == FailureCause::none && why.cause != FailureCause::none) job->farewell = why;
   if (job->last_words.empty() && !why.reason.empty()) job->last_words = "rank " + std::to_string(rank) + ": " + why.reason;
   if (job->left.size() == job->world_size) {
     const Farewell first = job->farewell;

@@ -500,6 +500,16 @@ TEST_F(RegistryTest, LeavingFreesTheSlotsWhenAllHaveLeft) {
   EXPECT_EQ(registry.next_timeout(), never);
 }
 
+TEST_F(RegistryTest, AJobWhoseRanksWereClosedHasNotFailed) {
+  const auto members = admit({request(0, 2), request(1, 2)});
+  const std::uint64_t epoch = members[0].job_epoch;
+  registry.leave(epoch, 0, members[0].rank_epoch, {FailureCause::none, "the user gave up"}, now);
+  EXPECT_EQ("rank 0: the user gave up", registry.heartbeat(epoch, 1, members[1].rank_epoch, now).reason);
+  registry.leave(epoch, 1, members[1].rank_epoch, {FailureCause::none, "the process group was destroyed"}, now);
+  EXPECT_EQ(registry.take_stops().size(), 1U);
+  EXPECT_EQ(registry.take_events().back().kind, JobEvent::Kind::ended);
+}
+
 TEST_F(RegistryTest, AJobWhoseRankLeavesForAReasonHasFailedForTheFirstOne) {
   const auto members = admit({request(0, 3), request(1, 3), request(2, 3)});
   const std::uint64_t epoch = members[0].job_epoch;
