@@ -119,7 +119,7 @@ Job::Job(MPI_Comm comm) {
 
 bool Job::join(MPI_Comm comm) {
   if (communicator_) return true;
-  if (failure_) throw Error(failure_->code(), std::string("the communicator failed earlier: ") + failure_->what());
+  if (failure_) throw Error(*failure_, std::string("the communicator failed earlier: ") + failure_->what());
   const auto why_not = try_to_join(comm);
   Process& process = Process::get();
   const settings::Settings& settings = process.settings().common;

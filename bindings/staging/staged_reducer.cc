@@ -65,7 +65,7 @@ StagedReducer::~StagedReducer() {
 
 std::shared_ptr<Staged> StagedReducer::all_reduce(std::byte* data, std::size_t elements, DType dtype, ReduceOp op,
                                                   Device::Event ready) {
-  if (failure_) throw Error(failure_->code(), std::string("staging failed earlier: ") + failure_->what());
+  if (failure_) throw Error(*failure_, std::string("staging failed earlier: ") + failure_->what());
   if (data == nullptr && elements != 0) throw Error(ErrorCode::bad_argument, "all_reduce at a null pointer");
   std::shared_ptr<Staged> staged(new Staged(device_));
   staged->data_ = data;

@@ -55,7 +55,7 @@ struct DpdkOptions {
   std::string address{};  // its own at all ports, and the network's length: "10.0.0.1/24"; with a gateway: ",10.0.0.254"
 };
 
-// The element type that a C++ type is. Those without one (float16 and bfloat16, before C++23's <stdfloat>) name theirs:
+// The element type that a C++ type is. Those without one (float16 and bfloat16, before C++23's stdfloat) name theirs:
 // TensorView{bits.data(), bits.size(), DType::bfloat16}.
 template <class T>
 struct ElementType {};

@@ -385,7 +385,7 @@ TEST(Staging, EndsWithTheDevicesError) {
         std::any_of(rank.staged.begin(), rank.staged.end(), [](const auto& each) { return each->error().has_value(); }));
     const auto later =
         attempt([&] { static_cast<void>(rank.reducer->all_reduce(nullptr, 0, DType::int32, ReduceOp::sum, 0)); });
-    expect_error(later, ErrorCode::closed, {"staging failed earlier"});
+    expect_error(later, ErrorCode::internal, {"staging failed earlier"});
     for (auto& each : cluster.ranks) each->reducer.reset();  // of the others, with copies under way
   }
 }
