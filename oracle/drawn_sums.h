@@ -6,16 +6,11 @@
 #include <cstdint>
 #include <span>
 
+#include "base/mix.h"
 #include "oracle/drawn.h"
 
 namespace netsum::oracle {
 
-// SplitMix64's finalizer.
-[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
-}
 [[nodiscard]] constexpr std::uint64_t drawn_key(std::uint64_t seed, std::uint32_t rank, std::uint64_t iteration) {
   return mix(mix(mix(seed + 0x9e3779b97f4a7c15u) + rank) + iteration);
 }

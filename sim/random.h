@@ -4,16 +4,10 @@
 
 #include <cstdint>
 
+#include "base/mix.h"
 #include "base/time.h"
 
 namespace netsum::sim {
-
-// splitmix64's finalizer.
-[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
 
 // The seed of the stream `label` below `seed`.
 [[nodiscard]] constexpr std::uint64_t derive(std::uint64_t seed, std::uint64_t label) {

@@ -9,7 +9,7 @@
 namespace netsum::app {
 
 std::uint64_t hash_of(std::uint64_t hash, std::uint64_t next) {
-  return sim::mix(hash ^ (next + 0x9e3779b97f4a7c15u));
+  return netsum::mix(hash ^ (next + 0x9e3779b97f4a7c15u));
 }
 
 std::uint64_t hash_of(std::span<const std::byte> bytes) {

@@ -234,7 +234,7 @@ class SimulateCommand final : public Command {
 
   [[nodiscard]] std::uint64_t combined_hash() const {
     std::uint64_t hash = 0;
-    for (const SeedResult& result : results_) hash = sim::mix(hash ^ result.trace_hash) + 1;
+    for (const SeedResult& result : results_) hash = netsum::mix(hash ^ result.trace_hash) + 1;
     return hash;
   }
 

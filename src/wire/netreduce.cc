@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/mix.h"
 #include "base/numbers.h"
 #include "netsum/error.h"
 
@@ -27,13 +28,6 @@ void write_field(const Layout& layout, const Layout::Field& field, std::byte* pa
     const std::uint32_t at = field.offset + (layout.big_endian ? field.bytes - 1 - i : i);
     payload[at] = static_cast<std::byte>(value >> (8 * i));
   }
-}
-
-// SplitMix64's finalizer: every bit of the input changes half of the output's.
-std::uint64_t mix(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31);
 }
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {

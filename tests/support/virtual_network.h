@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mix.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "support/recording_sink.h"
@@ -22,12 +23,7 @@ namespace netsum::testing {
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15ULL); }
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
   bool chance(double probability) { return static_cast<double>(next() >> 11) * 0x1p-53 < probability; }
 

@@ -11,6 +11,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/mix.h"
+
 namespace netsum::atp {
 
 enum class Indexing : std::uint8_t {
@@ -30,10 +32,7 @@ struct IndexConfig {
 };
 
 [[nodiscard]] constexpr std::uint64_t index_hash(std::uint64_t value) {  // splitmix64
-  value += 0x9e3779b97f4a7c15ULL;
-  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ value >> 27) * 0x94d049bb133111ebULL;
-  return value ^ value >> 31;
+  return mix(value + 0x9e3779b97f4a7c15ULL);
 }
 
 // The index after a collision at `index`: HASH(<aggregatorIndex>), seeded with the job and the window position so that two

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mix.h"
 #include "transport/datagram/transport.h"
 
 namespace netsum::transport {
@@ -50,13 +51,6 @@ class Lossy final : public Transport {
   bool set_filter(std::span<const sock_filter> program) override { return inner_->set_filter(program); }
 
  private:
-  // splitmix64's finalizer: a counter-based generator
-  static std::uint64_t mix(std::uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
-
   std::unique_ptr<Transport> inner_;
   std::uint64_t threshold_, key_, number_ = 0, dropped_ = 0;
   std::vector<RxView> kept_;

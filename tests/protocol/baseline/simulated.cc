@@ -56,9 +56,9 @@ class SameAgain final : public sim::Tap {
     const bool result = packet->type == Type::result;
     if (!result && packet->type != Type::contribution) return;
     // Lanes number their chunks apart; a rank's lanes differ in ports, and so do a server's.
-    const std::uint64_t sender = sim::mix(std::uint64_t{from.port} << 8 | from.address[15]);
-    const std::uint64_t key =
-        sim::mix(packet->job_epoch ^ sim::mix(packet->sequence ^ sim::mix(sender ^ (result ? 0 : packet->rank_epoch))));
+    const std::uint64_t sender = netsum::mix(std::uint64_t{from.port} << 8 | from.address[15]);
+    const std::uint64_t key = netsum::mix(
+        packet->job_epoch ^ netsum::mix(packet->sequence ^ netsum::mix(sender ^ (result ? 0 : packet->rank_epoch))));
     const std::uint64_t content = crc32c(packet->values) ^ std::uint64_t{packet->signature} << 32;
     if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
       throw sim::Violation("a repeat of chunk " + std::to_string(packet->sequence) + " differs from what was sent before");
