@@ -55,68 +55,30 @@ struct DpdkOptions {
   std::string address{};  // its own at all ports, and the network's length: "10.0.0.1/24"; with a gateway: ",10.0.0.254"
 };
 
-// The element type that a C++ type is. Those without one (float16 and bfloat16, before C++23's stdfloat) name theirs:
-// TensorView{bits.data(), bits.size(), DType::bfloat16}.
+// The element type that a C++ type is; none: it is no element. Half types without a C++ type (float16 and bfloat16, before
+// C++23's stdfloat) are named: TensorView{bits.data(), bits.size(), DType::bfloat16}.
 template <class T>
-struct ElementType {};
-template <>
-struct ElementType<float> {
-  static constexpr DType dtype = DType::float32;
-};
-template <>
-struct ElementType<double> {
-  static constexpr DType dtype = DType::float64;
-};
-template <>
-struct ElementType<bool> {
-  static constexpr DType dtype = DType::boolean;
-};
-template <>
-struct ElementType<std::byte> {
-  static constexpr DType dtype = DType::uint8;
-};
-template <>
-struct ElementType<std::uint8_t> {
-  static constexpr DType dtype = DType::uint8;
-};
-template <>
-struct ElementType<std::int8_t> {
-  static constexpr DType dtype = DType::int8;
-};
-template <>
-struct ElementType<std::int16_t> {
-  static constexpr DType dtype = DType::int16;
-};
-template <>
-struct ElementType<std::int32_t> {
-  static constexpr DType dtype = DType::int32;
-};
-template <>
-struct ElementType<long> {
-  static constexpr DType dtype = DType::int64;
-};
-template <>
-struct ElementType<long long> {
-  static constexpr DType dtype = DType::int64;
-};
+[[nodiscard]] constexpr std::optional<DType> dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::float32;
+  if constexpr (std::is_same_v<T, double>) return DType::float64;
+  if constexpr (std::is_same_v<T, bool>) return DType::boolean;
+  if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte>) return DType::uint8;
+  if constexpr (std::is_same_v<T, std::int8_t>) return DType::int8;
+  if constexpr (std::is_same_v<T, std::int16_t>) return DType::int16;
+  if constexpr (std::is_same_v<T, std::int32_t>) return DType::int32;
+  if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, long long>) return DType::int64;
 #ifdef __STDCPP_FLOAT16_T__
-template <>
-struct ElementType<std::float16_t> {
-  static constexpr DType dtype = DType::float16;
-};
+  if constexpr (std::is_same_v<T, std::float16_t>) return DType::float16;
 #endif
 #ifdef __STDCPP_BFLOAT16_T__
-template <>
-struct ElementType<std::bfloat16_t> {
-  static constexpr DType dtype = DType::bfloat16;
-};
+  if constexpr (std::is_same_v<T, std::bfloat16_t>) return DType::bfloat16;
 #endif
-static_assert(sizeof(long) == 8, "netsum runs on 64-bit Linux");
+  return std::nullopt;
+}
 
 template <class T>
-concept Element = requires {
-  ElementType<std::remove_const_t<T>>::dtype;
-};
+concept Element = dtype_of<std::remove_const_t<T>>()
+.has_value();
 // A vector, array or span of elements that outlives the expression it is in.
 template <class R>
 concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R> &&
@@ -135,7 +97,7 @@ struct TensorView {
   constexpr TensorView() = default;
   constexpr TensorView(void* d, std::size_t n, DType type) : data(d), elements(n), dtype(type) {}
   template <Element T>
-  requires(!std::is_const_v<T>) constexpr TensorView(T* d, std::size_t n) : TensorView(d, n, ElementType<T>::dtype) {}
+  requires(!std::is_const_v<T>) constexpr TensorView(T* d, std::size_t n) : TensorView(d, n, *dtype_of<T>()) {}
   template <WritableElementRange R>
   constexpr TensorView(R&& range) : TensorView(std::ranges::data(range), std::ranges::size(range)) {}
 };
@@ -150,7 +112,7 @@ struct ConstTensorView {
   constexpr ConstTensorView(const void* d, std::size_t n, DType type) : data(d), elements(n), dtype(type) {}
   constexpr ConstTensorView(const TensorView& view) : ConstTensorView(view.data, view.elements, view.dtype) {}
   template <Element T>
-  constexpr ConstTensorView(const T* d, std::size_t n) : ConstTensorView(d, n, ElementType<T>::dtype) {}
+  constexpr ConstTensorView(const T* d, std::size_t n) : ConstTensorView(d, n, *dtype_of<T>()) {}
   template <ElementRange R>
   constexpr ConstTensorView(R&& range) : ConstTensorView(std::ranges::data(range), std::ranges::size(range)) {}
 };
