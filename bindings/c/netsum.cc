@@ -7,11 +7,13 @@
 #include <cmath>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,11 +46,19 @@ using netsum::ReduceOp;
 using netsum::TensorView;
 
 // The enumerators of C have the values of C++; a status is a code + 1.
-static_assert(NETSUM_BOOLEAN == static_cast<int>(DType::boolean) && NETSUM_FLOAT64 == static_cast<int>(DType::float64));
-static_assert(NETSUM_BIT_XOR == static_cast<int>(ReduceOp::bit_xor) &&
-              NETSUM_PRODUCT == static_cast<int>(ReduceOp::product));
-static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::internal) + 1 &&
-              NETSUM_MISMATCH == static_cast<int>(ErrorCode::mismatch) + 1);
+template <class C, class E>
+constexpr bool in_this_order(std::initializer_list<C> numbers, std::span<const E> all, int first) {
+  return std::equal(numbers.begin(), numbers.end(), all.begin(), all.end(),
+                    [&](C number, E each) { return static_cast<int>(number) == static_cast<int>(each) + first; });
+}
+static_assert(in_this_order<netsum_dtype, DType>({NETSUM_FLOAT32, NETSUM_INT32, NETSUM_FLOAT16, NETSUM_BFLOAT16,
+                                                  NETSUM_FLOAT64, NETSUM_INT64, NETSUM_INT16, NETSUM_INT8, NETSUM_UINT8,
+                                                  NETSUM_BOOLEAN},
+                                                 netsum::dtypes, 0));
+static_assert(in_this_order<netsum_op, ReduceOp>({NETSUM_SUM, NETSUM_AVG, NETSUM_MIN, NETSUM_MAX, NETSUM_PRODUCT,
+                                                  NETSUM_BIT_AND, NETSUM_BIT_OR, NETSUM_BIT_XOR},
+                                                 netsum::reduce_ops, 0));
+static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::internal) + 1);
 
 thread_local std::shared_ptr<const Error> last_error;
 
@@ -103,13 +113,15 @@ CallOptions options_of(const netsum_call* call) {
   CallOptions options{.tag = known.tag};
   constexpr double most_seconds = 1e9;
   if (!(known.deadline_seconds >= 0 && known.deadline_seconds <= most_seconds)) {
-    throw Error(ErrorCode::bad_argument, "netsum_call.deadline_seconds must be between 0 and 1e9");
+    throw Error(ErrorCode::bad_argument,
+                "netsum_call.deadline_seconds must be between 0 and 1e9; 0 is the operation's default");
   }
   if (known.deadline_seconds > 0) {
     options.deadline =
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(known.deadline_seconds));
   }
-  if (!std::isfinite(known.factor)) throw Error(ErrorCode::bad_argument, "netsum_call.factor must be finite");
+  if (!std::isfinite(known.factor))
+    throw Error(ErrorCode::bad_argument, "netsum_call.factor is infinite or NaN: give 1 to leave the values as they are");
   if (known.factor != 1) options.factor = known.factor;
   return options;
 }

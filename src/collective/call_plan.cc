@@ -83,7 +83,7 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
     if (!among(dtypes, tensor->dtype)) throw refused(call, numbered(tensor->dtype) + " is not an element type");
     if (tensor->data == nullptr && tensor->elements != 0) throw refused(call, counted(*tensor) + " at a null pointer");
     if (tensor->elements > most_bytes / bytes_of(tensor->dtype)) {
-      throw refused(call, counted(*tensor) + " are more than a process can hold");
+      throw refused(call, "a tensor of " + counted(*tensor) + " is longer than a process can address: check its length");
     }
   }
   if (!among(reduce_ops, call.op)) throw refused(call, numbered(call.op) + " is not a reduction");

@@ -280,7 +280,7 @@ void claim_queues(const Options& options, Reach& reach) {
       auto queues = transport::claim_xdp_queues(wanted);
       const std::string to = "packets to " + transport::to_string(next);
       say(queues ? to + ": AF_XDP on " + queues->description(lane.local().port)
-                 : "warning: " + to + " go through the kernel: all queues of " + wanted.interfaces.front() +
+                 : "warning: " + to + " are sent by kernel sockets: all queues of " + wanted.interfaces.front() +
                        " are in use. For more queues: ethtool -L " + wanted.interfaces.front() + " combined " +
                        std::to_string(wanted.lanes));
       if (queues) lane.path = XdpPath(std::move(*socket), std::move(queues));

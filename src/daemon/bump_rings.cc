@@ -46,7 +46,8 @@ std::size_t BumpRings::add_ring(Bump& bump, const RingConfig& ring) {
     bump.learned_racks().add(ring, rack);
   }
   return reserve(here, [&](std::span<std::byte> bytes) {
-    if (!bump.accelerator().add_ring(here, bytes)) throw Error(ErrorCode::internal, "a random number was issued twice");
+    if (!bump.accelerator().add_ring(here, bytes))
+      throw Error(ErrorCode::internal, "two rings have the same random incarnation: start the bump again");
   });
 }
 

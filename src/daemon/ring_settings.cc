@@ -120,7 +120,8 @@ void check_hosts(const RingConfig& ring, const std::vector<HostAddress>& hosts) 
     if (line.way == netreduce::Way::child) continue;
     const HostAddress& host = line.way == netreduce::Way::arriving ? line.connection.destination : line.connection.source;
     if (std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
-    throw Error(ErrorCode::refused, "the bump's --hosts lacks " + to_string(host) + ", the address of a rank: add it there");
+    throw Error(ErrorCode::refused,
+                "--hosts of this bump does not name " + to_string(host) + ", the address of a rank: add it");
   }
 }
 

@@ -122,7 +122,7 @@ class Sums(unittest.TestCase):
         for threads in (2, 3):
             with switch(*XDP, "--threads", threads) as aggregator, Job(*FEW, "--threads", threads) as job:
                 self.assertEqual(wanted, job.hash())
-            self.assertEqual(threads - QUEUES, sum("go through the kernel" in line for line in job.ranks[0].err))
+            self.assertEqual(threads - QUEUES, sum("are sent by kernel sockets" in line for line in job.ranks[0].err))
             self.assertEqual(threads - QUEUES, sum("goes through the kernel" in line for line in aggregator.err))
 
     def test_the_chip_profile(self):

@@ -137,7 +137,7 @@ TEST_F(Plan, ValuesThatNoEnumeratorHasAreRefused) {
   expect(refusal({Collective::all_reduce, static_cast<ReduceOp>(8), view(in), view(in)}), "8 is not a reduction");
   for (const std::size_t elements : {std::size_t{1} << 57, std::size_t{1} << 62, SIZE_MAX}) {
     const TensorView absurd{in.data(), elements, DType::float32};
-    expect(refusal({Collective::all_reduce, ReduceOp::sum, absurd, absurd}), "more than a process can hold");
+    expect(refusal({Collective::all_reduce, ReduceOp::sum, absurd, absurd}), "longer than a process can address");
   }
 }
 

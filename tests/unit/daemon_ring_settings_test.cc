@@ -150,9 +150,9 @@ TEST(RingSettings, RefusesRanksOfOtherHosts) {
   };
   EXPECT_EQ("", why_not_at({}));
   EXPECT_EQ("", why_not_at({"10.0.0.1"}));
-  expect_says("--hosts lacks 10.0.0.1", why_not_at({"10.0.0.2"}));
+  expect_says("does not name 10.0.0.1", why_not_at({"10.0.0.2"}));
   line.way = netreduce::Way::arriving;  // the receiver is next to this bump
-  expect_says("--hosts lacks 10.0.0.2", why_not_at({"10.0.0.1"}));
+  expect_says("does not name 10.0.0.2", why_not_at({"10.0.0.1"}));
   line.way = netreduce::Way::child;  // no host is
   EXPECT_EQ("", why_not_at({"10.0.0.9"}));
 }
