@@ -247,7 +247,7 @@ class BenchCommand final : public Command {
     if (options_.loss_seed == 0) options_.loss_seed = options_.seed;
     const auto clash = [&](const std::string& one, const std::string& other) {
       const std::string &a = settings().origin(one), &b = settings().origin(other);
-      if (!a.empty() && !b.empty()) throw UsageError(a + " and --" + other + " (from " + b + ") exclude each other");
+      if (!a.empty() && !b.empty()) throw UsageError(a + " and " + b + " exclude each other");
     };
     if (!applies_to(options_.op_value(), dtype)) {
       throw UsageError("--op " + options_.op + " is not defined on --dtype " + options_.dtype);
