@@ -18,7 +18,8 @@ using std::chrono::milliseconds;
 
 // The call's own words for a silent aggregator come before the machine's.
 constexpr auto beat_deadline = std::chrono::duration_cast<milliseconds>(session::beat_patience) - milliseconds(10);
-constexpr milliseconds leave_deadline{1000};
+// A leave may follow a beat in flight on the same connection, and wait for its turn there.
+constexpr milliseconds leave_deadline = 2 * beat_deadline;
 constexpr milliseconds recovery_pause{100};  // before each attempt to join again
 
 session::Rank::Config config_of(const Options& options, const RankProtocol& protocol) {
