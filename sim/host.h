@@ -25,6 +25,7 @@ struct CancelCall {  // the connection of a join was lost
 struct BeatCall {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank = 0, rank_epoch = 0;
+  std::string call{};
 };
 struct LeaveCall {
   std::uint64_t job_epoch = 0;

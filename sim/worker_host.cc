@@ -161,7 +161,7 @@ void WorkerHost::carry_out(const session::Rank::Cancel& cancel, Time) {
 
 void WorkerHost::carry_out(const session::Rank::Beat& beat, Time) {
   sites_[beat.site].beat = next_call_++;
-  call(beat.site, sites_[beat.site].beat, BeatCall{beat.life.job_epoch, place_.rank, beat.life.rank_epoch});
+  call(beat.site, sites_[beat.site].beat, BeatCall{beat.life.job_epoch, place_.rank, beat.life.rank_epoch, beat.call});
 }
 
 void WorkerHost::carry_out(const session::Rank::Leave& leave, Time) {

@@ -1,7 +1,6 @@
 // `netsum bench COLLECTIVE`: flags, and the choice of how to run.
 #include "bench.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "data_path.h"
 #include "netsum/error.h"
 #include "progress.h"
+#include "runtime/cpus.h"
 
 namespace netsum::app {
 
@@ -46,7 +46,7 @@ const char* to_string(CollectiveName collective) {
 
 namespace {
 
-constexpr int most_threads_by_default = 8;
+constexpr std::uint32_t most_threads_by_default = 8;
 constexpr std::uint64_t most_elements = std::uint64_t{1} << 40;
 
 class BenchCommand final : public Command {
@@ -292,11 +292,9 @@ class BenchCommand final : public Command {
   // there are more cores than shards, pinning would leave them idle (docs/gpu.md#sixteen-cores).
   void choose_threads() {
     if (options_.threads == 0 && options_.switches.empty()) {
-      cpu_set_t allowed;
-      CPU_ZERO(&allowed);
-      sched_getaffinity(0, sizeof(allowed), &allowed);
-      options_.threads = static_cast<std::uint32_t>(std::clamp(CPU_COUNT(&allowed), 1, most_threads_by_default));
-      options_.pin = options_.pin || CPU_COUNT(&allowed) <= most_threads_by_default;
+      const auto allowed = static_cast<std::uint32_t>(runtime::allowed_cpus().size());
+      options_.threads = std::clamp(allowed, 1U, most_threads_by_default);
+      options_.pin = options_.pin || allowed <= most_threads_by_default;
     }
     if (options_.threads == 0) options_.threads = 1;
     if (options_.switch_threads == 0) options_.switch_threads = options_.threads;

@@ -13,6 +13,7 @@
 #include "exercise.h"
 #include "netsum/communicator.h"
 #include "packet_security.h"
+#include "runtime/cpus.h"
 #include "transport/addresses/switch_list.h"
 
 namespace netsum::app {
@@ -72,7 +73,7 @@ Options communicator_options(const BenchOptions& options) {
   result.packet_elements = options.packet_elements;
   result.slots = options.slots;
   result.threads = options.threads;
-  result.pin_threads = options.pin;
+  result.cpus = runtime::cpus_in_order(options.pin);  // as the shards: docs/performance.md
   result.busy_poll = options.busy_poll;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   result.operation_deadline = milliseconds(options.deadline_seconds);

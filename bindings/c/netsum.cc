@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ struct netsum_options {
   std::map<std::string, std::string> given;
   bool from_environment = false;
   std::function<void(const std::string&)> log;
+  std::stop_source stop;
 };
 
 struct netsum_communicator {
@@ -154,6 +156,7 @@ netsum::Options options_of(const netsum_options& options) {
                 "no aggregator is named: set NETSUM_SWITCH, or NETSUM_PS for ATP, to its HOST:PORT");
   }
   result.log = options.log;
+  result.stop = options.stop.get_token();
   return result;
 }
 
@@ -209,6 +212,13 @@ const char* netsum_last_error_aggregator() {
   return last_error ? last_error->details().aggregator.c_str() : "";
 }
 
+const char* netsum_last_error_call(uint32_t rank) {
+  if (!last_error) return "";
+  const std::vector<netsum::RankCall>& calls = last_error->details().calls;
+  const auto found = std::find_if(calls.begin(), calls.end(), [&](const auto& each) { return each.rank == rank; });
+  return found == calls.end() ? "" : found->call.c_str();
+}
+
 netsum_options* netsum_options_create() {
   return new (std::nothrow) netsum_options;
 }
@@ -230,6 +240,10 @@ netsum_status netsum_options_set_log(netsum_options* options, void (*log)(void* 
     given(log, "log");
     given(options, "options").log = [log, context](const std::string& line) { log(context, line.c_str()); };
   });
+}
+
+netsum_status netsum_options_stop(netsum_options* options) {
+  return attempt([&] { given(options, "options").stop.request_stop(); });
 }
 
 netsum_status netsum_connect(const netsum_options* options, const char* job, uint32_t rank, uint32_t world_size,
@@ -424,6 +438,20 @@ netsum_status netsum_wait_for(netsum_work* work, double seconds, int* ended) {
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(std::chrono::duration<double>(seconds), most));
     int& result = given(ended, "ended");
     result = given(work, "work").work.wait_for(patience) ? 1 : 0;
+  });
+}
+
+netsum_status netsum_work_on_done(netsum_work* work, void (*then)(void* context), void* context) {
+  return attempt([&] {
+    given(then, "then");
+    given(work, "work").work.on_done([then, context] { then(context); });
+  });
+}
+
+netsum_status netsum_work_descriptor(netsum_work* work, int* descriptor) {
+  return attempt([&] {
+    int& result = given(descriptor, "descriptor");
+    result = given(work, "work").work.descriptor();
   });
 }
 

@@ -144,6 +144,7 @@ Settings read(const Lookup& lookup, Settings settings) {
   const bool has_spines = read_protocol(reader, settings);
   settings.job = reader.text("NETSUM_JOB");
   reader.number("NETSUM_THREADS", options.threads, 1U, 64U);
+  options.pin_threads = reader.one_of("NETSUM_PIN", yes_or_no, false);
   reader.number("NETSUM_SLOTS", options.slots, 0U, 1U << 20);
   reader.number("NETSUM_PACKET_ELEMENTS", options.packet_elements, 0U, 15360U);
   const WireFormat wire = reader.one_of("NETSUM_WIRE", wire_formats, WireFormat::native);

@@ -207,6 +207,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       raised.attr("ranks") = details.ranks;  // global ones
       raised.attr("operation") = details.operation;
       raised.attr("aggregator") = details.aggregator;
+      py::dict calls;
+      for (const RankCall& each : details.calls) calls[py::int_(each.rank)] = each.call;
+      raised.attr("calls") = std::move(calls);
       PyErr_SetObject(error_type.ptr(), raised.ptr());
     }
   });

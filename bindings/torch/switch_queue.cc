@@ -73,9 +73,11 @@ Error SwitchQueue::named_in_world(const Error& error) const {
     return replaced.append(from, text.end());
   };
   ErrorDetails details = error.details();
-  for (std::uint32_t& rank : details.ranks) {
+  const auto make_global = [&](std::uint32_t& rank) {
     if (rank < world_ranks_.size()) rank = static_cast<std::uint32_t>(world_ranks_[rank]);
-  }
+  };
+  for (std::uint32_t& rank : details.ranks) make_global(rank);
+  for (RankCall& each : details.calls) make_global(each.rank);
   return {error.code(),
           replace_all(error.what(), list,
                       [&](const std::string& ranks) {

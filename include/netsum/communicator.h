@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <variant>
@@ -95,7 +96,8 @@ struct Options {
   std::uint32_t slots = 0;
   std::uint32_t threads = 1;               // I/O threads of this worker, shared by the process's communicators
   std::uint32_t thread_set = 0;            // communicators with different ones have I/O threads of their own
-  bool pin_threads = false;                // thread i to the i-th allowed CPU
+  bool pin_threads = false;                // each to a CPU that no other rank of this host has pinned a thread to
+  std::vector<std::uint32_t> cpus{};       // thread i to the i-th of these instead, and again from the first
   DataPath data_path = DataPath::sockets;  // to aggregators on other hosts
   DpdkOptions dpdk{};
   bool busy_poll = true;                               // threads look again for a moment before they sleep
@@ -119,6 +121,9 @@ struct Options {
   std::uint64_t loss_seed = 1;
   // One line per call, from any thread; must not wait for an operation. Empty: silent.
   std::function<void(const std::string&)> log{};
+  // Once a stop is requested, connect() ends with `closed`, and the communicator as by abort(), on the thread that requests
+  // it.
+  std::stop_token stop{};
 };
 
 struct CallOptions {
@@ -174,12 +179,21 @@ class NETSUM_API Work {
   explicit Work(std::shared_ptr<State> state);
   Work(Work&&) noexcept;
   Work& operator=(Work&&) noexcept;
-  ~Work();  // waits for the loan to end; swallows the error
+  // Waits for the loan to end, and swallows the error. While an exception unwinds, an operation that has not ended after
+  // Options::heartbeat_timeout is ended by abort(): the other ranks may never come.
+  ~Work();
 
   [[nodiscard]] bool done() const;  // ended, with a result or an error; never waits
   void wait();                      // throws Error if the operation failed; the buffer is then unspecified
   // Waits for so long at most. True: as wait(). False: it goes on, and so does the communicator.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds patience);
+
+  // Calls `then` once done(): on one of netsum's threads, or before this returns. `then` must be short, as packets wait,
+  // must not throw, and must not call a communicator or a Work; it may run later than ~Work, with what it owns. The result
+  // is the caller's after wait(), which then does not wait.
+  void on_done(std::function<void()> then);
+  // Readable once done(), for poll() and event loops. The Work closes it. Throws Error: internal (no descriptor is left).
+  [[nodiscard]] int descriptor();
 
  private:
   [[nodiscard]] State& state() const;  // throws if moved from

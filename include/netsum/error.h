@@ -28,11 +28,18 @@ enum class ErrorCode : std::uint8_t {
 
 [[nodiscard]] NETSUM_API const char* to_string(ErrorCode code);
 
+// What a rank called, in words: "all_reduce of 8 float32".
+struct RankCall {
+  std::uint32_t rank = 0;
+  std::string call{};
+};
+
 // What the text says of ranks, operation and aggregator, for programs. Empty: not known, or not concerned.
 struct ErrorDetails {
   std::vector<std::uint32_t> ranks{};        // that died, left, are missing, or made different calls
   std::optional<std::uint64_t> operation{};  // the number of the call that waits, or of the one that failed
   std::string aggregator{};                  // "host:port"
+  std::vector<RankCall> calls{};             // mismatch: the different calls that are known, each with a rank that made it
 };
 
 class NETSUM_API Error : public std::runtime_error {

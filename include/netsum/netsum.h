@@ -98,6 +98,8 @@ NETSUM_API size_t netsum_last_error_ranks(uint32_t* ranks, size_t room);
 NETSUM_API int netsum_last_error_operation(uint64_t* operation);
 /* "host:port" of the aggregator concerned; empty: none is known. */
 NETSUM_API const char* netsum_last_error_aggregator(void);
+/* NETSUM_MISMATCH: what that rank called, in words, if it is this one or made another call; empty: not known. */
+NETSUM_API const char* netsum_last_error_call(uint32_t rank);
 
 /* Never NULL, but without memory. */
 NETSUM_API netsum_options* netsum_options_create(void);
@@ -112,6 +114,10 @@ NETSUM_API netsum_status netsum_options_set_from_environment(netsum_options* opt
 /* A line for people now and then, from any thread; it must not wait for an operation. */
 NETSUM_API netsum_status netsum_options_set_log(netsum_options* options, void (*log)(void* context, const char* line),
                                                 void* context);
+
+/* Any thread: calls of netsum_connect() with these options return NETSUM_CLOSED, and communicators that came from them are
+ * over as after netsum_abort(). */
+NETSUM_API netsum_status netsum_options_stop(netsum_options* options);
 
 /* Joins the job at every aggregator, and returns when all ranks have. `options` may be destroyed then. */
 NETSUM_API netsum_status netsum_connect(const netsum_options* options, const char* job, uint32_t rank, uint32_t world_size,
@@ -170,6 +176,11 @@ NETSUM_API int netsum_work_done(const netsum_work* work);
 NETSUM_API netsum_status netsum_wait(netsum_work* work);
 /* Waits for so long at most. `ended` is 1: as netsum_wait(); 0: the operation goes on. */
 NETSUM_API netsum_status netsum_wait_for(netsum_work* work, double seconds, int* ended);
+/* Calls then(context) once the work is done: on one of netsum's threads, or before this returns. It must be short and must
+ * call no function of netsum. The result is the caller's after netsum_wait(), which then does not wait. */
+NETSUM_API netsum_status netsum_work_on_done(netsum_work* work, void (*then)(void* context), void* context);
+/* Sets a descriptor that is readable once the work is done, for poll() and event loops. The work closes it. */
+NETSUM_API netsum_status netsum_work_descriptor(netsum_work* work, int* descriptor);
 /* Waits until the tensors are the caller's again. NULL: nothing happens. */
 NETSUM_API void netsum_work_destroy(netsum_work* work);
 

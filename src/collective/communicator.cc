@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
+#include <functional>
 #include <mutex>
 #include <utility>
 
+#include "base/failed_earlier.h"
 #include "collective/call_plan.h"
 #include "collective/connect.h"
 #include "collective/join.h"
@@ -31,12 +34,6 @@ namespace {
 
 // Longer operations run better on I/O threads than on the caller's: they use all of this rank's cores.
 constexpr std::uint64_t most_for_callers = 16384;  // int32 words
-
-// With the first cause's code, but for one that says that nothing has happened.
-Error failed_earlier(const Error& failure) {
-  const std::string text = std::string("the communicator failed earlier: ") + failure.what();
-  return failure.code() == ErrorCode::bad_argument ? Error(ErrorCode::closed, text) : Error(failure, text);
-}
 
 // Like shared memory: zeroed, in separate pages, and found by address while it is lent.
 TensorMemory ordinary_memory(const std::shared_ptr<runtime::Arenas>& arenas, std::uint32_t rank, std::size_t bytes) {
@@ -96,8 +93,22 @@ class Visitors {
 
 }  // namespace
 
+namespace {
+
+// What an operation's owner can end it by.
+class Abortable {
+ public:
+  virtual void abort(const std::string& reason) = 0;
+
+ protected:
+  ~Abortable() = default;
+};
+
+}  // namespace
+
 struct Work::State {
-  explicit State(pid_t o) : owner(o) {}
+  State(pid_t o, std::weak_ptr<Abortable> of, Duration patience)
+      : owner(o), communicator(std::move(of)), unwinding_patience(patience) {}
 
   // In a child of fork() the operation never ends.
   void check_process() const {
@@ -122,11 +133,32 @@ struct Work::State {
     if (!error) std::call_once(finished, [this] { plan.finish(); });
     return error;
   }
+  void on_done(const std::function<void()>& then) const {
+    const auto left = std::make_shared<std::atomic<std::size_t>>(pending.size());
+    for (const auto& operation : pending) {
+      operation->then([left, then] {
+        if (left->fetch_sub(1, std::memory_order_acq_rel) == 1) then();
+      });
+    }
+  }
+  // Of a Work that is destroyed.
+  void end() {
+    if (std::uncaught_exceptions() > exceptions && !wait_until(after(runtime::now(), unwinding_patience))) {
+      if (const auto whole = communicator.lock()) {
+        whole->abort("an exception left the scope of an operation that other ranks had not begun");
+      }
+    }
+    static_cast<void>(wait());
+  }
 
   std::vector<std::shared_ptr<PendingOperation>> pending;
   collective::CallPlan plan;
   std::once_flag finished;
-  pid_t owner;
+  std::shared_ptr<runtime::Wakeup> wakeup;  // once somebody has asked for a descriptor
+  const pid_t owner;
+  const int exceptions = std::uncaught_exceptions();
+  const std::weak_ptr<Abortable> communicator;
+  const Duration unwinding_patience;
 };
 
 namespace {
@@ -149,10 +181,11 @@ Options with_addresses(Options options) {
 
 }  // namespace
 
-struct Communicator::Impl {
+struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Communicator::Impl> {
   Impl(Options o, collective::MakeRank m) : options(std::move(o)), make(std::move(m)) {}
 
   ~Impl() {
+    on_stop.reset();
     if (!monitor) return;
     // The others may still need packets from this rank (NetReduce: only it can retransmit them).
     if (engine && !engine->failure() && !engine->most_urgent()) {
@@ -169,7 +202,12 @@ struct Communicator::Impl {
 
   void connect() {
     monitor = std::make_unique<Monitor>(options, make);
-    Joined joined = monitor->join();
+    start(monitor->join());
+    if (options.log) options.log(traits.placement);
+    on_stop.emplace(options.stop, [this] { abort("a stop was requested"); });
+  }
+
+  void start(Joined joined) {
     const auto on_failure = [this](std::uint32_t lane, const protocol::LaneFailure& failure) {
       monitor->lane_failed(lane, failure);
     };
@@ -179,7 +217,7 @@ struct Communicator::Impl {
       runtime::SharedEngineConfig config;
       config.rank = options.rank;
       config.world_size = options.world_size;
-      config.threads = {options.pin_threads, options.busy_poll, options.thread_set};
+      config.threads = thread_options();
       config.waiting = traits.spin         ? runtime::Waiting::spin
                        : options.busy_poll ? runtime::Waiting::adaptive
                                            : runtime::Waiting::futex;
@@ -192,7 +230,6 @@ struct Communicator::Impl {
       lanes = shared->lanes();
       engine = std::move(of_memory);
       monitor->start(*engine, nullptr);
-      if (options.log) options.log(traits.placement);
       return;
     }
     packet_elements = joined.packet_elements;
@@ -207,13 +244,20 @@ struct Communicator::Impl {
       next_operation = log->next_issue();
     }
     const bool recovers = log.has_value();
-    auto packets = std::make_unique<WorkerEngine>(
-        std::move(joined.lanes), options.threads,
-        runtime::ThreadOptions{options.pin_threads, options.busy_poll, options.thread_set}, on_failure, std::move(log));
+    auto packets = std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads, thread_options(), on_failure,
+                                                  std::move(log));
     WorkerEngine* const recovering = recovers ? packets.get() : nullptr;
     engine = std::move(packets);
     monitor->start(*engine, recovering);
-    if (options.log) options.log(traits.placement);
+  }
+
+  void abort(const std::string& reason) override {
+    engine->fail(Error(ErrorCode::closed, reason));
+    monitor->engine_failed();
+  }
+
+  [[nodiscard]] runtime::ThreadOptions thread_options() const {
+    return {options.cpus, options.pin_threads, options.busy_poll, options.thread_set};
   }
 
   // A child of fork() has none of the threads, and shares its parent's sockets: it must not touch them.
@@ -228,7 +272,7 @@ struct Communicator::Impl {
   }
 
   [[nodiscard]] std::shared_ptr<PendingOperation> issue(Operation operation, const CallOptions& call) {
-    if (const auto failure = engine->failure()) throw failed_earlier(*failure);
+    if (const auto failure = engine->failure()) throw failed_earlier("the communicator", *failure);
     operation.number = next_operation++;
     operation.tag = call.tag;
     const Time issued = runtime::now();
@@ -253,7 +297,7 @@ struct Communicator::Impl {
     return submit(collective::plan_of(what, caller(), call.factor), call);
   }
   Work submit(collective::CallPlan plan, const CallOptions& call) {
-    const auto state = std::make_shared<Work::State>(owner);
+    const auto state = std::make_shared<Work::State>(owner, weak_from_this(), runtime::bounded(options.heartbeat_timeout));
     // Waits for what has begun if the rest cannot: the lanes have the plan's memory, and the caller's.
     Work work(state);
     for (const Operation& operation : plan.operations) state->pending.push_back(begin(operation, call));
@@ -270,7 +314,7 @@ struct Communicator::Impl {
 
   TensorMemory allocate(std::size_t bytes, const CallOptions& call) {
     if (!local) return ordinary_memory(arenas, options.rank, bytes);
-    if (const auto failure = engine->failure()) throw failed_earlier(*failure);
+    if (const auto failure = engine->failure()) throw failed_earlier("the communicator", *failure);
     const Duration patience = patience_of(call);
     try {
       Operation operation;
@@ -299,10 +343,8 @@ struct Communicator::Impl {
   void close() {
     visitors.close();
     if (!visitors.any()) return;
-    engine->fail(Error(ErrorCode::closed,
-                       "the communicator of job '" + options.job + "', rank " + std::to_string(options.rank) +
-                           ", was destroyed during a call on another thread: destroy it after all calls have returned"));
-    monitor->engine_failed();
+    abort("the communicator of job '" + options.job + "', rank " + std::to_string(options.rank) +
+          ", was destroyed during a call on another thread: destroy it after all calls have returned");
     visitors.wait_until_left();
   }
 
@@ -319,6 +361,7 @@ struct Communicator::Impl {
   std::unique_ptr<Monitor> monitor;  // outlives the engine, whose threads call it
   std::unique_ptr<runtime::Engine> engine;
   runtime::SharedEngine* shared = nullptr;  // the same engine, if ranks share memory
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;
 };
 
 Work::Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -335,7 +378,7 @@ Work& Work::operator=(Work&& other) noexcept {
 Work::~Work() {
   if (!state_) return;
   if (getpid() == state_->owner) {
-    static_cast<void>(state_->wait());
+    state_->end();
   } else {
     // Locks that another thread held at fork() stay locked: left to the exit.
     static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
@@ -356,6 +399,19 @@ bool Work::wait_for(std::chrono::nanoseconds patience) {
   if (!state().wait_until(after(runtime::now(), patience))) return false;
   wait();
   return true;
+}
+
+void Work::on_done(std::function<void()> then) {
+  state().on_done(then);
+}
+
+int Work::descriptor() {
+  auto& wakeup = state().wakeup;
+  if (!wakeup) {
+    wakeup = std::make_shared<runtime::Wakeup>();
+    on_done([wakeup] { wakeup->notify(); });
+  }
+  return wakeup->descriptor();
 }
 
 void Work::wait() {
@@ -522,9 +578,7 @@ Communicator Communicator::dup() {
 }
 
 void Communicator::abort(const std::string& reason) {
-  const Call here(impl(), Call::any);
-  here->engine->fail(Error(ErrorCode::closed, reason));
-  here->monitor->engine_failed();
+  Call(impl(), Call::any)->abort(reason);
 }
 
 std::optional<Error> Communicator::failure() const {

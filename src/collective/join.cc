@@ -9,6 +9,7 @@
 
 #include "collective/rank_protocol.h"
 #include "collective/reach.h"
+#include "runtime/cpus.h"
 #include "runtime/thread.h"
 #include "session/check.h"
 #include "transport/addresses/interfaces.h"
@@ -139,6 +140,11 @@ void check(const Options& options, const RankProtocol& protocol) {
       std::find(options.aggregators.begin(), options.aggregators.end(), own) != options.aggregators.end()) {
     throw bad(own +
               " is this rank's switch, and also one of the aggregators above it: name different daemons, or no switch");
+  }
+  const std::vector<std::uint32_t> allowed = runtime::allowed_cpus();
+  for (const std::uint32_t cpu : options.cpus) {
+    if (std::find(allowed.begin(), allowed.end(), cpu) != allowed.end()) continue;
+    throw bad("cpus has " + std::to_string(cpu) + ", and this process may not run on that CPU (taskset, cgroups)");
   }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
   protocol.check();

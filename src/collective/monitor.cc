@@ -59,6 +59,11 @@ Joined Monitor::join() {
       commands.hand_over([] {});
     }
   } const no_longer{commands_};
+  const std::stop_callback on_stop(options_.stop, [this] {
+    commands_.post([this] {
+      if (joining_) joining_->stop.request_stop();
+    });
+  });
   rank_.begin(after(now(), std::min<Duration>(longest_join, runtime::bounded(options_.connect_deadline))));
   carry_out();
   runtime::ProgressThread::Wait wait;
@@ -260,7 +265,8 @@ void Monitor::carry_out(const session::Rank::Start&) {
 }
 
 void Monitor::carry_out(const session::Rank::Beat& beat) {
-  clients_[beat.site]->begin_heartbeat({beat.life.job_epoch, options_.rank, beat.life.rank_epoch, {}}, beat_deadline);
+  const control::Life life{beat.life.job_epoch, options_.rank, beat.life.rank_epoch, {}};
+  clients_[beat.site]->begin_heartbeat({life, beat.call}, beat_deadline);
   calling_[beat.site] = true;
 }
 

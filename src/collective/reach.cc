@@ -176,7 +176,7 @@ Reached reach_control(const Options& options, const std::string& address, Time d
   const Endpoint control = transport::resolve(address);  // first: retries until the deadline do not help a bad name
   Reached reached;
   reached.client = std::make_unique<control::Client>(control::ClientOptions{address, options.token, options.tls_ca});
-  reached.hello = reached.client->hello(remaining(deadline), options.job);
+  reached.hello = reached.client->hello(remaining(deadline), options.job, options.stop);
   for (Endpoint& lane : reached.hello.lanes) {
     if (!transport::is_unspecified(lane)) continue;
     lane.address = control.address;

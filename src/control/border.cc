@@ -105,9 +105,14 @@ Life in_lines(Life life) {
   life.farewell.reason = session::one_line(life.farewell.reason);
   return life;
 }
+Beat in_lines(Beat beat) {
+  beat.call = session::one_line(beat.call, session::longest_call);
+  return beat;
+}
 session::HeartbeatReply in_lines(session::HeartbeatReply reply) {
   reply.reason = session::one_line(reply.reason);
   reply.warning = session::one_line(reply.warning);
+  for (RankCall& stated : reply.calls) stated.call = session::one_line(stated.call, session::longest_call);
   return reply;
 }
 InstallReply in_lines(InstallReply reply) {

@@ -58,7 +58,7 @@ struct Client::Impl {
       ::poll(watched.data(), watched.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
       if (watched[1].revents != 0) {
         channel.give_up();
-        throw Error(ErrorCode::closed, "the call was given up");
+        throw Error(ErrorCode::closed, "a stop was requested before aggregator " + options.address + " answered");
       }
     }
   }
@@ -101,10 +101,10 @@ Client::Client(const ClientOptions& options) : impl_(std::make_unique<Impl>(opti
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 
-Hello Client::hello(milliseconds deadline, const std::string& job) {
+Hello Client::hello(milliseconds deadline, const std::string& job, const std::stop_token& stop) {
   // Also finds a switch that starts a moment later.
-  return impl_->accept(parse<Hello>(
-      view(impl_->exchange(Kind::hello, write(HelloRequest{job}), {.deadline = deadline, .keeps_trying = true}))));
+  return impl_->accept(parse<Hello>(view(
+      impl_->exchange(Kind::hello, write(HelloRequest{job}), {.deadline = deadline, .stop = stop, .keeps_trying = true}))));
 }
 
 session::Admission Client::join(const session::JoinRequest& request, const session::ProtocolRules& rules,
@@ -134,8 +134,8 @@ void Client::leave(const Life& life, milliseconds deadline) {
   static_cast<void>(impl_->exchange(Kind::leave, write(life), {.deadline = deadline}));
 }
 
-void Client::begin_heartbeat(const Life& life, milliseconds deadline) {
-  impl_->channel.request(Kind::heartbeat, write(Beat{life}), Clock::now() + deadline);
+void Client::begin_heartbeat(const Beat& beat, milliseconds deadline) {
+  impl_->channel.request(Kind::heartbeat, write(beat), Clock::now() + deadline);
   impl_->begun = Kind::heartbeat;
 }
 

@@ -31,8 +31,10 @@ class Client {
 
   // Each throws Error: unreachable (with the address), refused (with the aggregator's reason), deadline, internal (an
   // invalid answer).
-  [[nodiscard]] Hello hello(std::chrono::milliseconds deadline, const std::string& job = {});
-  // `rules`: of the request's protocol. `stop` ends the wait, with `closed`.
+  // `stop` ends the wait, with `closed`.
+  [[nodiscard]] Hello hello(std::chrono::milliseconds deadline, const std::string& job = {},
+                            const std::stop_token& stop = {});
+  // `rules`: of the request's protocol. `stop` as above.
   [[nodiscard]] session::Admission join(const session::JoinRequest& request, const session::ProtocolRules& rules,
                                         std::chrono::milliseconds deadline, const std::stop_token& stop = {});
   [[nodiscard]] session::HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
@@ -41,7 +43,7 @@ class Client {
 
   // The same two without waiting: step() when the descriptor has events, and at wake_by(), until there is a reply (to leave
   // an empty one). One that is in flight is forgotten. step() throws Error as the call does.
-  void begin_heartbeat(const Life& life, std::chrono::milliseconds deadline);
+  void begin_heartbeat(const Beat& beat, std::chrono::milliseconds deadline);
   void begin_leave(const Life& life, std::chrono::milliseconds deadline);
   [[nodiscard]] pollfd watched() const;
   [[nodiscard]] Time wake_by() const;

@@ -77,6 +77,7 @@ struct Join {
 };
 struct Beat {
   Life life;
+  std::string call{};  // of the rank, in words, if ranks made different ones
 };
 struct StatusRequest {};
 struct StatusReply {
@@ -183,6 +184,7 @@ void fields(Archive& a, Beat& m) {
   a.number(1, "job_epoch", m.life.job_epoch);
   a.number(2, "rank", m.life.rank);
   a.number(3, "rank_epoch", m.life.rank_epoch);
+  a.text(4, "call", m.call, session::longest_call);
 }
 template <class Archive>
 void fields(Archive& a, Life& m) {  // to leave
@@ -250,6 +252,16 @@ void fields(Archive& a, Resumption& m) {
 
 }  // namespace netsum::stream
 
+namespace netsum {
+
+template <class Archive>
+void fields(Archive& a, RankCall& m) {
+  a.number(1, "rank", m.rank);
+  a.text(2, "call", m.call, session::longest_call);
+}
+
+}  // namespace netsum
+
 namespace netsum::session {
 
 template <class Archive>
@@ -279,6 +291,7 @@ void fields(Archive& a, HeartbeatReply& m) {
   a.ranks(6, "missing", m.missing);
   a.flag(7, "ended_by_operator", m.ended_by_operator);
   a.text(8, "warning", m.warning, longest_text);
+  a.list(9, "calls", m.calls, most_stated_calls);
 }
 // A job that an operator wants to end, or explained.
 template <class Archive>

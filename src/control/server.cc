@@ -142,7 +142,7 @@ struct Server::Impl {
         return answered<Join>(request, [&](const Join& join) { return on_join(request, join); });
       case Kind::heartbeat:
         return answered<Beat>(
-            request, [&](const Beat& beat) { return on_beat(request, beat.life); }, true);
+            request, [&](const Beat& beat) { return on_beat(request, beat); }, true);
       case Kind::leave:
         return answered<Life>(
             request, [&](const Life& life) { return on_leave(request, life); }, true);
@@ -210,11 +210,12 @@ struct Server::Impl {
     return with(hello);
   }
 
-  Answer on_beat(const Request& request, const Life& life) {
+  Answer on_beat(const Request& request, const Beat& beat) {
     const Lock lock(*this);
+    const Life& life = beat.life;
     life_of[request.connection] = {life.job_epoch, life.rank, life.rank_epoch};
     session::HeartbeatReply reply =
-        aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, now());
+        aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, now(), beat.call);
     if (teller && reply.state == session::HeartbeatReply::State::running) reply.warning = teller->warning(life.job_epoch);
     return with(reply);
   }

@@ -12,7 +12,7 @@ Background::Background(Duration period, std::function<void()> after, std::functi
     : period_(period), after_(std::move(after)), tick_(std::move(tick)) {
   const runtime::SignalsBlocked blocked;
   thread_ = std::thread([this] {
-    runtime::enter_thread("netsum-bump", -1);
+    runtime::enter_thread("netsum-bump");
     run();
   });
 }

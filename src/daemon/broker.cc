@@ -97,7 +97,7 @@ Broker::Broker(const std::vector<std::string>& users, OnLost on_lost) : impl_(st
   impl_->on_lost = std::move(on_lost);
   const runtime::SignalsBlocked blocked;
   impl_->thread = std::thread([impl = impl_.get()] {
-    runtime::enter_thread("netsum-broker", -1);
+    runtime::enter_thread("netsum-broker");
     impl->loop();
   });
 }

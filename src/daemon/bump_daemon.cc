@@ -199,7 +199,7 @@ struct BumpDaemon::Impl {
     restore();
     next_forget = started + forget_every;
     watch.emplace(rings->configs(), say);
-    const runtime::ThreadOptions thread_options{.pin = options.pin_threads};
+    const runtime::ThreadOptions thread_options{.cpus = runtime::cpus_in_order(options.pin_threads)};
     if (!sinks.empty()) {
       runtime::RingThreads::Options ring_options;
       ring_options.threads = thread_options;

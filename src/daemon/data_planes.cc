@@ -47,9 +47,9 @@ void check_data_plane(const AggregatorOptions& options) {
 service::ChipPlanes open_data_plane(const AggregatorOptions& options, const std::vector<Endpoint>& lanes) {
   if (options.data_plane == DataPlane::bmv2) return dataplane::bmv2::open({options.target, lanes});
   dataplane::xdp::Config config{options.interfaces, {}};
+  const runtime::ThreadOptions threads{.cpus = runtime::allowed_cpus()};
   for (const Endpoint& local : lanes) {
-    const int cpu = runtime::allowed_cpu(static_cast<int>(config.lanes.size()));
-    config.lanes.push_back({local, std::max(cpu, 0)});
+    config.lanes.push_back({local, std::max(threads.cpu(config.lanes.size()), 0)});
   }
   return dataplane::xdp::open(config);
 }

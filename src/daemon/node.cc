@@ -31,7 +31,7 @@ NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const
   NodeOptions node;
   node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
                   daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
-  node.threads = {daemon.pin_threads, daemon.busy_poll};
+  node.threads = {.cpus = runtime::cpus_in_order(daemon.pin_threads), .busy_poll = daemon.busy_poll};
   node.cookies = cookies_of(daemon.listen, state);
   node.metrics = daemon.metrics;
   control::ServerOptions& server = node.server;

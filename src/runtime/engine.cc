@@ -22,10 +22,23 @@ bool PendingOperation::wait_until(Time time) {
 }
 
 void PendingOperation::end(std::shared_ptr<const Error> error) {
-  const std::lock_guard lock(mutex_);
-  error_ = std::move(error);
-  done_.store(true, std::memory_order_release);
-  ended_.notify_all();
+  std::vector<std::function<void()>> next;
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    done_.store(true, std::memory_order_release);
+    ended_.notify_all();
+    next.swap(then_);
+  }
+  for (const auto& what : next) what();
+}
+
+void PendingOperation::then(std::function<void()> what) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done()) return then_.push_back(std::move(what));
+  }
+  what();
 }
 
 std::shared_ptr<const Error> PendingOperation::error() const {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "netsum/error.h"
 #include "protocol/worker_lane.h"
@@ -46,6 +47,8 @@ class PendingOperation {
   void wait();
   [[nodiscard]] bool wait_until(Time time);      // whether it has ended
   void end(std::shared_ptr<const Error> error);  // null: success
+  // Once it has ended: on the thread that ends it, or now on this one.
+  void then(std::function<void()> what);
   [[nodiscard]] std::shared_ptr<const Error> error() const;
 
  private:
@@ -53,6 +56,7 @@ class PendingOperation {
   std::condition_variable ended_;
   std::atomic<bool> done_ = false;
   std::shared_ptr<const Error> error_;
+  std::vector<std::function<void()>> then_;
 };
 
 struct LaneStall {

@@ -15,7 +15,7 @@ MemoryThread::MemoryThread(const Key& key) : ProcessWide(key) {
   const SignalsBlocked blocked;
   thread_ = std::thread([this] {
     const Key& own = this->key();
-    enter_thread("netsum-shared" + std::to_string(own.index), own.pin ? static_cast<int>(own.index) : -1);
+    enter_thread("netsum-shared" + std::to_string(own.index), own.cpu);
     loop();
   });
 }

@@ -18,8 +18,8 @@ PacketLoop::PacketLoop(std::unique_ptr<transport::Transport> transport, std::uin
       on_packets_(std::move(on_packets)),
       busy_poll_(threads.busy_poll, transport_->descriptor() >= 0) {
   const SignalsBlocked blocked;
-  thread_ = std::thread([this, index, pin = threads.pin] {
-    enter_thread("netsum-switch" + std::to_string(index), pin ? static_cast<int>(index) : -1);
+  thread_ = std::thread([this, index, cpu = threads.cpu(index)] {
+    enter_thread("netsum-switch" + std::to_string(index), cpu);
     serves_packets = true;
     loop();
   });

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 
+#include "runtime/cpus.h"
+
 namespace netsum::runtime {
 
 class ProcessWide : public std::enable_shared_from_this<ProcessWide> {
@@ -15,7 +17,7 @@ class ProcessWide : public std::enable_shared_from_this<ProcessWide> {
     Kind kind{};
     std::uint32_t set = 0;    // owners with different ones share no thread
     std::uint32_t index = 0;  // within the set
-    bool pin = false;         // to the index-th allowed CPU
+    int cpu = any_cpu;        // as of pin_thread()
     bool operator==(const Key&) const = default;
   };
 

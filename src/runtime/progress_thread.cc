@@ -12,8 +12,7 @@ ProgressThread::ProgressThread(const Key& key) : ProcessWide(key) {
   const SignalsBlocked blocked;
   thread_ = std::thread([this] {
     const Key& own = this->key();
-    enter_thread(own.kind == Kind::monitor ? "netsum-monitor" : "netsum-worker" + std::to_string(own.index),
-                 own.pin ? static_cast<int>(own.index) : -1);
+    enter_thread(own.kind == Kind::monitor ? "netsum-monitor" : "netsum-worker" + std::to_string(own.index), own.cpu);
     loop();
   });
 }

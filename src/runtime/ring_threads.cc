@@ -62,7 +62,7 @@ RingThreads::RingThreads(std::span<Sink* const> sinks, const Options& options) :
   for (Sink* const sink : sinks) {
     Worker& worker = workers_.emplace_back(*sink, options.queue_bytes);
     worker.thread = std::thread([&worker, index, threads = options.threads] {
-      enter_thread("netsum-ring" + std::to_string(index), threads.pin ? index : -1);
+      enter_thread("netsum-ring" + std::to_string(index), threads.cpu(static_cast<std::size_t>(index)));
       serves_packets = true;
       run(worker, threads.busy_poll);
     });

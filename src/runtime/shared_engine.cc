@@ -50,7 +50,7 @@ class SharedEngine::Lane final : MemoryThread::Participant {
       : engine_(engine),
         number_(number),
         thread_(ProcessWide::get<MemoryThread>(
-            {ProcessWide::Kind::memory, engine.config_.threads.set, number, engine.config_.threads.pin})),
+            {ProcessWide::Kind::memory, engine.config_.threads.set, number, engine.config_.threads.cpu(number)})),
         own_(engine.config_.own->lanes[number]),
         others_(config.world_size) {
     std::vector<shared::PeerMemory> peers;

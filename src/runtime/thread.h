@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -25,6 +24,7 @@
 #include "base/time.h"
 #include "base/waiting.h"
 #include "netsum/error.h"
+#include "runtime/cpus.h"
 
 namespace netsum::runtime {
 
@@ -143,34 +143,22 @@ class Mailbox {
 };
 
 struct ThreadOptions {
-  bool pin = false;       // thread i to the i-th allowed CPU
-  bool busy_poll = true;  // polls for a moment before sleeping (busy_poll.h)
-  std::uint32_t set = 0;  // of ranks: which of the process's threads (process_wide.h)
+  std::vector<std::uint32_t> cpus{};  // thread i runs on the i-th of these, and again from the first
+  bool own_cpus = false;              // without `cpus`: each thread has a CPU of its own, if one is free
+  bool busy_poll = true;              // polls for a moment before sleeping (busy_poll.h)
+  std::uint32_t set = 0;              // of ranks: which of the process's threads (process_wide.h)
+
+  [[nodiscard]] int cpu(std::size_t thread) const {
+    return !cpus.empty() ? static_cast<int>(cpus[thread % cpus.size()]) : own_cpus ? own_cpu : any_cpu;
+  }
 };
 
-// The index-th of the CPUs that this process may use, counted again from the first if there are not so many; -1: unknown.
-[[nodiscard]] inline int allowed_cpu(int index) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return -1;
-  int remaining = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(static_cast<std::size_t>(cpu), &allowed) && remaining-- == 0) return cpu;
-  }
-  return -1;
-}
-
 // Called first on each of the library's threads. A thread inherits its creator's floating-point environment, and a process
-// that flushes subnormals to zero would compute other bits than its peers (docs/numerics.md). `cpu_index`: -1: any CPU.
-inline void enter_thread(const std::string& name, int cpu_index) {
+// that flushes subnormals to zero would compute other bits than its peers (docs/numerics.md). `cpu`: for pin_thread().
+inline void enter_thread(const std::string& name, int cpu = any_cpu) {
   std::fesetenv(FE_DFL_ENV);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-  if (cpu_index < 0) return;
-  const int cpu = allowed_cpu(cpu_index);
-  if (cpu < 0) return;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(static_cast<std::size_t>(cpu), &one);
-  pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+  pin_thread(cpu);
 }
 
 // For computations on a caller's thread: sets the default environment, and restores the caller's at the end.

@@ -26,7 +26,7 @@ class WorkerEngine::Share final : ProgressThread::Participant {
   Share(WorkerEngine& engine, std::vector<std::pair<std::uint32_t, LaneSetup>> lanes, std::uint32_t index, bool woken)
       : engine_(engine),
         thread_(ProcessWide::get<ProgressThread>(
-            {ProcessWide::Kind::packets, engine.thread_options_.set, index, engine.thread_options_.pin})),
+            {ProcessWide::Kind::packets, engine.thread_options_.set, index, engine.thread_options_.cpu(index)})),
         busy_poll_(engine.thread_options_.busy_poll, woken) {
     for (auto& [number, setup] : lanes) {
       lanes_.push_back({number, std::move(setup.transport), std::move(setup.worker), {}, false});

@@ -117,11 +117,11 @@ bool is_address(std::string_view text) {
   return host.starts_with('[') && host.ends_with(']') ? all(host.substr(1, host.size() - 2), ":.%-_") : all(host, ".-_");
 }
 
-std::string one_line(std::string_view text) {
+std::string one_line(std::string_view text, std::size_t most) {
   std::string line;
   while (!text.empty()) {
     const std::size_t bytes = printable_bytes(text), taken = std::max<std::size_t>(bytes, 1);
-    if (line.size() + taken > longest_text) break;
+    if (line.size() + taken > most) break;
     line += bytes == 0 ? " " : text.substr(0, bytes);
     text.remove_prefix(taken);
   }
@@ -239,6 +239,10 @@ std::string check(const HeartbeatReply& reply) {
   if (reply.warning.size() > longest_text || !printable(reply.warning)) return unprintable("the warning", longest_text);
   if (reply.state == HeartbeatReply::State::failed && reply.reason.empty()) return "the failure has no reason";
   if (reply.lost && *reply.lost >= max_world_size) return "the lost rank " + std::to_string(*reply.lost) + " is too large";
+  for (const RankCall& stated : reply.calls) {
+    if (stated.rank >= max_world_size) return "rank " + std::to_string(stated.rank) + " of a call is too large";
+    if (stated.call.size() > longest_call || !printable(stated.call)) return unprintable("a rank's call", longest_call);
+  }
   return "";
 }
 

@@ -18,8 +18,10 @@ namespace netsum::session {
 
 // Text from strangers goes into one-line errors, logs, tables and JSON: it is UTF-8, adds no lines and no megabytes, and
 // leaves the text around it as it is.
-inline constexpr std::size_t longest_name = 255;   // of a job, protocol or address
-inline constexpr std::size_t longest_text = 2047;  // of a reason
+inline constexpr std::size_t longest_name = 255;     // of a job, protocol or address
+inline constexpr std::size_t longest_text = 2047;    // of a reason
+inline constexpr std::size_t longest_call = 255;     // of a rank, in words
+inline constexpr std::size_t most_stated_calls = 4;  // different ones of a job
 inline constexpr std::size_t most_aggregators = 256;
 inline constexpr std::size_t most_lanes = 64;       // an aggregator's threads
 inline constexpr std::uint32_t most_slots = 4096;   // per lane
@@ -31,8 +33,8 @@ inline constexpr std::size_t most_switches = 4096;  // of a job
 [[nodiscard]] std::string check_job_name(const std::string& job);
 // HOST:PORT, of a name, an IPv4 address or an [IPv6] one.
 [[nodiscard]] bool is_address(std::string_view text);
-// The text as one printable line of at most longest_text bytes.
-[[nodiscard]] std::string one_line(std::string_view text);
+// The text as one printable line of at most `most` bytes.
+[[nodiscard]] std::string one_line(std::string_view text, std::size_t most = longest_text);
 
 // Whether packets can be sent there and reach one host: a unicast address, and a port.
 [[nodiscard]] bool is_host(const Endpoint& endpoint);

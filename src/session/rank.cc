@@ -102,6 +102,7 @@ void Rank::on_started(Time now) {
   phase_ = Phase::running;
   cause_.reset();
   unsealed_.reset();
+  dispute_.reset();
   Supervisor::Config config{config_.job, config_.rank, {}, config_.predecessor, config_.silence};
   for (const Site& site : sites_) config.aggregators.push_back(site.address);
   supervisor_.emplace(std::move(config), now);
@@ -120,6 +121,16 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   if (phase_ != Phase::running) return;  // if the job has failed already, the first heartbeat of the running rank says so
   ended_by_operator_ = reply.ended_by_operator;
   auto error = supervisor_->on_reply(site, reply, now);
+  if (dispute_) {
+    const bool others = std::any_of(reply.calls.begin(), reply.calls.end(),
+                                    [this](const RankCall& stated) { return stated.call != dispute_->own; });
+    if (others || (error && error->code() != ErrorCode::mismatch)) settle(reply.calls, now);
+    return;
+  }
+  if (error && error->code() == ErrorCode::mismatch) {
+    const auto stall = operations_.oldest_stall();
+    return dispute(site, *error, stall ? operations_.call(stall->operation) : "", now);
+  }
   if (!error && !supervisor_->left().empty()) error = supervisor_->check_left(operations_.oldest_stall());
   if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
   if (error) return fail(*error, now);
@@ -130,6 +141,7 @@ void Rank::on_no_reply(std::size_t site, const std::string& why, Time now, bool 
   if (site >= sites_.size()) return;
   sites_[site].beat_until = never;
   if (phase_ != Phase::running) return;
+  if (dispute_) return settle({}, now);
   auto error = supervisor_->on_no_reply(site, why, now, closed);
   if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
   if (error) fail(*error, now);
@@ -139,9 +151,8 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
   if (phase_ != Phase::running) return;
   switch (failure.kind) {
     case protocol::LaneFailure::Kind::mismatch:
-      return fail(supervisor_->mismatch(failure.operation, failure.first_rank, failure.second_rank,
-                                        operations_.call(failure.operation)),
-                  now);
+      return dispute(site, supervisor_->mismatch(failure.operation, failure.first_rank, failure.second_rank),
+                     operations_.call(failure.operation), now);
     case protocol::LaneFailure::Kind::unsealed:
       // The site may know why: a switch has died, or a rank before the others were told of their admission.
       if (!unsealed_) unsealed_.emplace(site, supervisor_->unsealed(site, failure.operation, failure.what));
@@ -158,19 +169,43 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
   }
 }
 
+void Rank::dispute(std::size_t site, Error error, std::string own, Time now) {
+  if (dispute_) return;
+  dispute_.emplace(Dispute{site, std::move(error), std::move(own), now + beat_patience});
+  sites_[site].beat_until = never;  // an answer in flight predates this
+  next_beat_ = now;
+}
+
+void Rank::settle(const std::vector<RankCall>& stated, Time now) {
+  std::string text = dispute_->error.what();
+  ErrorDetails details = dispute_->error.details();
+  if (!dispute_->own.empty()) {
+    text += "; this is rank " + std::to_string(config_.rank) + ", with " + dispute_->own;
+    details.calls.push_back({config_.rank, dispute_->own});
+  }
+  for (const RankCall& other : stated) {
+    if (other.call == dispute_->own) continue;
+    text += "; rank " + std::to_string(other.rank) + " called " + other.call;
+    details.calls.push_back(other);
+  }
+  fail(Error(ErrorCode::mismatch, text, std::move(details)), now);
+}
+
 void Rank::beat(Time now) {
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     Site& site = sites_[i];
     // Before all have admitted the rank, heartbeats are for the aggregator alone: no answer is waited for.
     if (!site.admission || (site.beat_until != never && phase_ == Phase::running)) continue;
     site.beat_until = now + beat_patience;
-    actions_.emplace_back(Beat{i, {site.admission->job_epoch, site.admission->rank_epoch}});
+    actions_.emplace_back(Beat{
+        i, {site.admission->job_epoch, site.admission->rank_epoch}, dispute_ && dispute_->site == i ? dispute_->own : ""});
   }
-  next_beat_ = now + (phase_ == Phase::running ? supervisor_->interval() : beat_interval);
+  next_beat_ = now + (dispute_ ? beat_dispute_interval : phase_ == Phase::running ? supervisor_->interval() : beat_interval);
 }
 
 void Rank::on_timer(Time now) {
   if (phase_ == Phase::ended) return;
+  if (running() && dispute_ && now >= dispute_->until) return settle({}, now);
   if (supervisor_) {
     if (const auto late = operations_.overdue(now)) {
       return end(supervisor_->overdue(late->operation, late->call, late->patience,
@@ -210,7 +245,7 @@ Time Rank::next_timeout() const {
     case Phase::joining:
       return std::min(answer_by_, next_beat_);
     case Phase::running: {
-      Time next = next_beat_;
+      Time next = dispute_ ? std::min(next_beat_, dispute_->until) : next_beat_;
       for (const Site& site : sites_) next = std::min(next, site.beat_until);
       return next;
     }

@@ -51,6 +51,7 @@ class Rank {
   struct Beat {
     std::size_t site = 0;
     Life life;
+    std::string call{};  // of this rank, in words, if calls differ
   };
   // Say goodbye, once.
   struct Leave {
@@ -152,6 +153,8 @@ class Rank {
 
   void decide(Time now);  // the joins' outcome, once all are answered
   void beat(Time now);
+  void dispute(std::size_t site, Error error, std::string own, Time now);
+  void settle(const std::vector<RankCall>& stated, Time now);
   void fail(const Error& error, Time now);
   void try_again(Time now);
   void end(const Error& error);
@@ -171,6 +174,14 @@ class Rank {
   std::optional<Error> cause_;  // of the attempts to join again
   // A site whose results are none, until that site says how the job is.
   std::optional<std::pair<std::size_t, Error>> unsealed_;
+  // Ranks made different calls. The error waits for the others' ones, which their heartbeats bring to the site.
+  struct Dispute {
+    std::size_t site = 0;
+    Error error;
+    std::string own;  // this rank's call
+    Time until{};
+  };
+  std::optional<Dispute> dispute_;
   Error last_{ErrorCode::internal, ""};
   bool ended_by_operator_ = false;
   Time give_up_ = never, next_attempt_ = never;

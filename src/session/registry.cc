@@ -42,6 +42,7 @@ struct Job {
   Farewell farewell;       // of the first rank that failed
   std::string last_words;  // of the first rank that gave a reason, with its number
   bool mismatch = false, ended_by_operator = false;
+  std::vector<RankCall> calls;  // as HeartbeatReply's
   Placement placement;
   OwnPart own;                               // as in its ranks' admissions
   bool told = true;                          // its ranks have been told of their admission
@@ -625,14 +626,22 @@ void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t 
   }
 }
 
-HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
+HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
+                                   const std::string& call) {
   HeartbeatReply reply;
+  const auto compare_calls = [&](Job& job) {
+    const bool known =
+        std::any_of(job.calls.begin(), job.calls.end(), [&](const auto& other) { return other.call == call; });
+    if (!call.empty() && !known && job.calls.size() < most_stated_calls) job.calls.push_back({rank, call});
+    reply.calls = job.calls;
+  };
   if (const auto found = impl_->failed.find(job_epoch); found != impl_->failed.end()) {
     reply.state = HeartbeatReply::State::failed;
     reply.reason = found->second.failure;
     reply.lost = found->second.lost;
     reply.mismatch = found->second.mismatch;
     reply.ended_by_operator = found->second.ended_by_operator;
+    if (rank < found->second.world_size) compare_calls(found->second);
     return reply;
   }
   Job* job = impl_->running(job_epoch);
@@ -643,6 +652,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   reply.state = HeartbeatReply::State::running;
   reply.left = job->left;
   reply.reason = one_line(job->last_words);
+  compare_calls(*job);
   return reply;
 }
 

@@ -13,6 +13,7 @@
 #include "base/bitmap.h"
 #include "base/endpoint.h"
 #include "base/time.h"
+#include "netsum/error.h"
 #include "netsum/types.h"
 #include "session/job_event.h"
 #include "session/membership.h"
@@ -61,6 +62,7 @@ struct HeartbeatReply {
   RankSet missing{};                  // ranks that the oldest sum waits for, if the data plane cannot tell ranks itself
   bool ended_by_operator = false;     // failed: and must not go on
   std::string warning{};              // running: what the job does without; empty: nothing
+  std::vector<RankCall> calls{};      // that ranks have stated because they differ: each different one, once
 };
 
 struct JobStatus {
@@ -106,7 +108,9 @@ class Registry {
 
   // The job has failed if a rank leaves for a reason: the first one's is the job's, once all have left.
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now);
-  [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
+  // `call`: the rank has been told that calls differ, and made this one (in words); empty: it has not.
+  [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
+                                         const std::string& call = {});
   // The job cannot go on, whatever the cause.
   void fail(std::uint64_t job_epoch, const std::string& reason, Time now);
   // The connection over which the rank was heard has ended.

@@ -46,7 +46,7 @@ class Rendezvous {
   // The caller no longer waits. False: the join was already answered.
   bool cancel(Call call, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
-                                         const std::string& tenant, Time now);
+                                         const std::string& tenant, Time now, const std::string& call = {});
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
              const Farewell& why, Time now);
 

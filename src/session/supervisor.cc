@@ -113,12 +113,11 @@ std::optional<Error> Supervisor::check_left(const std::optional<Stall>& lane_sta
                {.ranks = listed(gone), .operation = stall->operation});
 }
 
-Error Supervisor::mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,
-                           const std::string& own) const {
-  std::string text = job() + ": ranks " + std::to_string(first_rank) + " and " + std::to_string(second_rank) +
-                     " issued different calls as operation " + std::to_string(operation);
-  if (!own.empty()) text += "; this is rank " + std::to_string(config_.rank) + ", with " + own;
-  return Error(ErrorCode::mismatch, text, {.ranks = {first_rank, second_rank}, .operation = operation});
+Error Supervisor::mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank) const {
+  return Error(ErrorCode::mismatch,
+               job() + ": ranks " + std::to_string(first_rank) + " and " + std::to_string(second_rank) +
+                   " issued different calls as operation " + std::to_string(operation),
+               {.ranks = {first_rank, second_rank}, .operation = operation});
 }
 
 Error Supervisor::overdue(std::uint64_t operation, const std::string& own, Duration patience,

@@ -17,8 +17,9 @@
 namespace netsum::session {
 
 inline constexpr Duration beat_interval = std::chrono::milliseconds(500);
-inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);  // while it is unclear why a lane fell off
-inline constexpr Duration beat_patience = std::chrono::seconds(1);               // for one answer
+inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);   // while it is unclear why a lane fell off
+inline constexpr Duration beat_dispute_interval = std::chrono::milliseconds(20);  // until the others' calls are known
+inline constexpr Duration beat_patience = std::chrono::seconds(1);                // for one answer
 
 // For a job that recovers: whether joining again may help.
 [[nodiscard]] bool recoverable(ErrorCode code);
@@ -64,8 +65,7 @@ class Supervisor {
   [[nodiscard]] std::optional<Error> check_left(const std::optional<Stall>& stall) const;
 
   // `own`: this rank's call in words, empty if it is not pending.
-  [[nodiscard]] Error mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank,
-                               const std::string& own) const;
+  [[nodiscard]] Error mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank) const;
   // A result that is not the sum of all ranks (NetReduce); `what` names the packet.
   [[nodiscard]] Error unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const;
   // This rank's end of a lane cannot go on.

@@ -1,7 +1,10 @@
 // The C API against arithmetic, and what it refuses.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <cstring>
+#include <future>
+#include <latch>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -144,6 +147,57 @@ TEST_F(CApi, AnAbortIsHeardWithItsReason) {
     EXPECT_NE(nullptr, std::strstr(netsum_last_error(), "the loss is not a number")) << netsum_last_error();
     netsum_destroy(c);
   });
+}
+
+TEST_F(CApi, TellsWhenWorkIsDone) {
+  on_ranks([&](std::uint32_t rank) {
+    netsum_communicator* const c = connect(rank);
+    ASSERT_NE(nullptr, c);
+    netsum_work* work = nullptr;
+    ASSERT_EQ(NETSUM_OK, netsum_barrier_async(c, nullptr, &work));
+    pollfd readable{-1, POLLIN, 0};
+    EXPECT_EQ(NETSUM_OK, netsum_work_descriptor(work, &readable.fd));
+    std::promise<void> told;
+    EXPECT_EQ(NETSUM_OK, netsum_work_on_done(
+                             work, [](void* context) { static_cast<std::promise<void>*>(context)->set_value(); }, &told));
+    EXPECT_EQ(1, ::poll(&readable, 1, 60'000));
+    told.get_future().wait();
+    EXPECT_EQ(1, netsum_work_done(work));
+    netsum_work_destroy(work);
+    netsum_destroy(c);
+  });
+}
+
+TEST_F(CApi, AMismatchHasTheCallsOfBothRanks) {
+  std::latch heard(ranks);
+  on_ranks([&](std::uint32_t rank) {
+    netsum_communicator* const c = connect(rank);
+    ASSERT_NE(nullptr, c);
+    float value = 0;
+    EXPECT_EQ(NETSUM_MISMATCH, rank == 0 ? netsum_barrier(c, nullptr)
+                                         : netsum_all_reduce(c, &value, &value, 1, NETSUM_FLOAT32, NETSUM_SUM, nullptr));
+    EXPECT_NE(nullptr, std::strstr(netsum_last_error_call(0), "barrier")) << netsum_last_error();
+    EXPECT_NE(nullptr, std::strstr(netsum_last_error_call(1), "all_reduce sum of 1 float32")) << netsum_last_error();
+    EXPECT_STREQ("", netsum_last_error_call(2));
+    heard.arrive_and_wait();
+    netsum_destroy(c);
+  });
+}
+
+TEST_F(CApi, AStopEndsAConnectAndACommunicator) {
+  netsum_options* const options = netsum_options_create();
+  ASSERT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SWITCH", aggregator.address().c_str()));
+  netsum_communicator* alone = nullptr;
+  ASSERT_EQ(NETSUM_OK, netsum_connect(options, "alone", 0, 1, &alone)) << netsum_last_error();
+  std::jthread stops([&] { EXPECT_EQ(NETSUM_OK, netsum_options_stop(options)); });
+  netsum_communicator* never = nullptr;
+  EXPECT_EQ(NETSUM_CLOSED, netsum_connect(options, "together", 0, 2, &never)) << netsum_last_error();
+  EXPECT_EQ(nullptr, never);
+  stops.join();
+  EXPECT_EQ(NETSUM_CLOSED, netsum_barrier(alone, nullptr));
+  EXPECT_NE(nullptr, std::strstr(netsum_last_error(), "a stop was requested")) << netsum_last_error();
+  netsum_destroy(alone);
+  netsum_options_destroy(options);
 }
 
 void expect_refused(netsum_status status, const char* text) {

@@ -58,9 +58,17 @@ void expect_mismatch(const std::vector<Call>& of_rank) {
     if (outcome) throw *outcome;
   });
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    const std::string own = "this is rank " + std::to_string(rank),
+                      other = "; rank " + std::to_string(1 - rank) + " called ";
     expect_error(outcomes[rank], ErrorCode::mismatch,
-                 {"'test'", "operation 1", "rank " + std::to_string(rank), of_rank[rank].what});
+                 {"'test'", "operation 1", own, of_rank[rank].what, other, of_rank[1 - rank].what});
     if (outcomes[rank]) {
+      const std::vector<RankCall>& calls = outcomes[rank]->details().calls;
+      ASSERT_EQ(2U, calls.size());
+      EXPECT_EQ(rank, calls[0].rank);
+      EXPECT_NE(std::string::npos, calls[0].call.find(of_rank[rank].what)) << calls[0].call;
+      EXPECT_EQ(1 - rank, calls[1].rank);
+      EXPECT_NE(std::string::npos, calls[1].call.find(of_rank[1 - rank].what)) << calls[1].call;
       const std::string text = outcomes[rank]->what();
       EXPECT_TRUE(text.find("ranks 0 and 1") != std::string::npos || text.find("ranks 1 and 0") != std::string::npos)
           << text;
@@ -208,6 +216,57 @@ TEST(Abort, EndsAWaitFromAnotherThread) {
     if (outcome) throw *outcome;
   });
   expect_error(outcomes[0], ErrorCode::closed, {"enough"});
+}
+
+TEST(Abort, FollowsAStopRequest) {
+  const Aggregator aggregator(small_aggregator());
+  std::stop_source stop;
+  Options options = rank_options({aggregator.address()}, 0, 2);
+  options.stop = stop.get_token();
+  std::thread requests([&] { stop.request_stop(); });  // the other rank never joins
+  expect_error(attempt([&] { static_cast<void>(Communicator::connect(options)); }), ErrorCode::closed, {});
+  requests.join();
+
+  stop = {};
+  std::latch connected(2), stopped(2);
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    Options own = rank_options({aggregator.address()}, rank, 2);
+    if (rank == 0) own.stop = stop.get_token();
+    auto comm = Communicator::connect(own);
+    connected.arrive_and_wait();
+    if (rank == 1) stop.request_stop();
+    stopped.arrive_and_wait();
+    auto values = ones(1000);
+    sum(comm, values);
+  });
+  expect_error(outcomes[0], ErrorCode::closed, {"a stop was requested"});
+  expect_error(outcomes[1], ErrorCode::worker_lost, {"a stop was requested"});
+}
+
+TEST(Abort, FollowsAnExceptionThatLeavesAnOperationWhichNobodyElseBegan) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch left(2);
+  const auto outcomes = on_ranks(2, [&](std::uint32_t rank) {
+    Options options = rank_options({aggregator.address()}, rank, 2);
+    options.heartbeat_timeout = 100ms;
+    auto comm = Communicator::connect(options);
+    auto values = ones(1000);
+    if (rank == 0) {
+      EXPECT_THROW(
+          {
+            const Work work = comm.all_reduce_async(values, ReduceOp::sum);
+            throw std::runtime_error("of the caller");
+          },
+          std::runtime_error);
+      expect_error(comm.failure(), ErrorCode::closed, {"an exception left the scope"});
+    }
+    left.arrive_and_wait();
+    if (rank == 0) return;
+    static_cast<void>(attempt([&] { sum(comm, values); }));  // rank 0's values may be there already
+    comm.barrier();
+  });
+  EXPECT_FALSE(outcomes[0]);
+  expect_error(outcomes[1], ErrorCode::worker_lost, {"an exception left the scope"});
 }
 
 TEST(Work, OneThatWasMovedFromSaysSo) {

@@ -2,16 +2,20 @@
 #include "netsum/communicator.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <future>
+#include <latch>
 #include <numeric>
 
 #include "e2e/rank_threads.h"
 #include "netsum/parameter_server.h"
+#include "runtime/cpus.h"
 
 namespace netsum {
 namespace {
@@ -378,6 +382,54 @@ TEST(Communicator, DoesSomethingWhileItWaits) {
       }
     }
   }));
+}
+
+// By a callback, and by a descriptor in an event loop, of a call that is one operation and of one that is several.
+TEST(Communicator, TellsWhenAnOperationHasEnded) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch looked(1);
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    std::vector<float> values(50'000, 1.0F), gathered(100'000);
+    if (rank == 1) looked.wait();
+    Work work = comm.all_reduce_async(values, ReduceOp::sum);
+    pollfd readable{work.descriptor(), POLLIN, 0};
+    EXPECT_EQ(readable.fd, work.descriptor());
+    std::promise<void> told;
+    work.on_done([&told] { told.set_value(); });
+    const auto future = told.get_future();
+    if (rank == 0) {  // the other rank has not begun
+      EXPECT_EQ(0, ::poll(&readable, 1, 0));
+      EXPECT_EQ(std::future_status::timeout, future.wait_for(0s));
+      looked.count_down();
+    }
+    EXPECT_EQ(1, ::poll(&readable, 1, -1));
+    EXPECT_TRUE(work.done());
+    future.wait();
+    work.wait();
+    EXPECT_EQ(2.0F, values.back());
+    bool at_once = false;
+    work.on_done([&at_once] { at_once = true; });
+    EXPECT_TRUE(at_once);
+
+    std::promise<void> all_gathered;
+    Work several = comm.all_gather_async(values, gathered);
+    several.on_done([&all_gathered] { all_gathered.set_value(); });
+    all_gathered.get_future().wait();
+    EXPECT_TRUE(several.done());
+    several.wait();
+    EXPECT_EQ(std::vector<float>(100'000, 2.0F), gathered);
+  }));
+}
+
+TEST(Communicator, RunsWhereItsOptionsSay) {
+  const std::vector<std::uint32_t> allowed = runtime::allowed_cpus();
+  ASSERT_FALSE(allowed.empty());
+  const Aggregator aggregator(small_aggregator());
+  Options options = rank_options({aggregator.address()}, 0, 1);
+  options.cpus = {*std::max_element(allowed.begin(), allowed.end()) + 1};
+  expect_error(attempt([&] { static_cast<void>(Communicator::connect(options)); }), ErrorCode::bad_argument,
+               {"cpus has " + std::to_string(options.cpus.front())});
 }
 
 TEST(Communicator, DuplicateHasItsOwnOperations) {

@@ -34,7 +34,7 @@ ALLOWED = {
     "dataplane": {"base", "wire", "protocol", "service", "transport/system", "transport/addresses"},  # switches outside of this process
     "telemetry": {"base", "session", "transport/system", "transport/addresses"},
     "control": {"base", "wire", "seal", "stream", "session", "transport/system", "transport/addresses", "telemetry", "encoding", "jobs"},
-    "runtime": {"base", "wire", "stream", "protocol", "service", "transport/datagram", "transport/ports", "transport/rdma"},
+    "runtime": {"base", "wire", "stream", "protocol", "service", "transport/datagram", "transport/ports", "transport/rdma", "transport/system"},
     "oracle": {"base"},  # beside src/: none of what it judges
     "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service", "jobs", "oracle"},  # beside src/: the same objects, and no runtime, transport or clock
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
@@ -50,7 +50,7 @@ OF_BINDINGS = {
     "bindings/c": {"bindings/settings"},
     "bindings/nccl": {"base", "transport", "runtime", "bindings/settings"},
     "bindings/torch": {"bindings/settings", "bindings/staging"},
-    "bindings/mpi": {"stream", "transport", "bindings/settings"},
+    "bindings/mpi": {"base", "stream", "transport", "bindings/settings"},
 }
 
 # State machines without I/O: they run unchanged under a virtual clock, a fuzzer and every transport.

@@ -19,7 +19,7 @@
 #include "dataplane/xdp/frames.h"
 #include "dataplane/xdp/plane.h"
 #include "netsum/error.h"
-#include "runtime/thread.h"
+#include "runtime/cpus.h"
 #include "support/virtual_network.h"
 
 namespace netsum::testing {
@@ -37,11 +37,8 @@ namespace netsum::testing {
 
 // This thread stays on the lane's processor: elsewhere the program hands packets over.
 [[nodiscard]] inline dataplane::xdp::Lane lane_here(std::uint16_t port) {
-  const int cpu = runtime::allowed_cpu(0);
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(static_cast<std::size_t>(cpu), &one);
-  EXPECT_EQ(0, sched_setaffinity(0, sizeof one, &one));
+  const auto cpu = static_cast<int>(runtime::allowed_cpus().at(0));
+  runtime::pin_thread(cpu);
   return {endpoint_of(200, port), cpu};
 }
 

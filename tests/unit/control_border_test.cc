@@ -180,6 +180,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(Join{request(), milliseconds(1500)}));
   EXPECT_EQ("same", again(Life{1, 2, 3, {session::FailureCause::mismatch, "why"}}));
   EXPECT_EQ("same", again(Beat{{1, 2, 3, {}}}));
+  EXPECT_EQ("same", again(Beat{{1, 2, 3, {}}, "barrier, tag 7"}));
   EXPECT_EQ("same", again(installation(), jobs::read_installation));
   EXPECT_EQ("same", again(ring(), read_ring));
   jobs::AtpInstallation sealed_installation = installation();
@@ -206,6 +207,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "died", 0, RankSet::first(2), true, RankSet::first(1024)}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true, "switch 2 is away"}));
+  EXPECT_EQ("same", again(session::HeartbeatReply{State::running, "", {}, {}, false, {}, false, "", {{3, "barrier"}}}));
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));

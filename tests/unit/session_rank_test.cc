@@ -20,7 +20,8 @@ std::string name_of(const Rank::Action& action) {
     std::string operator()(const Rank::Cancel& cancel) { return "cancel " + std::to_string(cancel.site); }
     std::string operator()(const Rank::Start&) { return "start"; }
     std::string operator()(const Rank::Beat& beat) {
-      return "beat " + std::to_string(beat.site) + " " + std::to_string(beat.life.job_epoch);
+      return "beat " + std::to_string(beat.site) + " " + std::to_string(beat.life.job_epoch) +
+             (beat.call.empty() ? "" : ": " + beat.call);
     }
     std::string operator()(const Rank::Leave& leave) {
       return "leave " + std::to_string(leave.site) + " " + std::to_string(leave.life.job_epoch);
@@ -248,8 +249,63 @@ TEST_F(RankTest, SaysWhatItsDeviceSays) {
 TEST_F(RankTest, AnErrorThatNothingCuresEndsAJobThatRecovers) {
   run(true);
   rank->on_lane_failure(0, {LaneFailure::Kind::mismatch, 7, 0, 1}, start);
+  EXPECT_EQ((Names{}), actions());
+  rank->on_timer(start);
+  EXPECT_EQ((Names{"beat 0 10: all_reduce of 8 float32", "beat 1 20"}), actions());
+  rank->on_no_reply(0, "no answer", start + 1s);
   EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
   expect_error(ErrorCode::mismatch, "operation 7; this is rank 1, with all_reduce of 8 float32");
+}
+
+// It states its own call, and waits for another's, but not for long.
+TEST_F(RankTest, SaysWhatTheOthersCalledIfCallsDiffer) {
+  const RankCall own{1, "all_reduce of 8 float32"}, other{3, "barrier"};
+  for (const bool told : {true, false}) {
+    run();
+    rank->on_lane_failure(0, {LaneFailure::Kind::mismatch, 7, 0, 3}, start);
+    rank->on_lane_failure(1, {LaneFailure::Kind::mismatch, 7, 0, 3}, start);
+    rank->on_timer(start);
+    EXPECT_EQ((Names{"beat 0 10: all_reduce of 8 float32", "beat 1 20"}), actions());
+    HeartbeatReply reply = running;
+    reply.calls = {own};
+    rank->on_reply(0, reply, start + 1ms);
+    EXPECT_EQ(Names{}, actions());  // nothing new
+    EXPECT_EQ(start + 20ms, rank->next_timeout());
+    rank->on_timer(start + 20ms);
+    EXPECT_EQ(Names{"beat 0 10: all_reduce of 8 float32"}, actions());
+    if (told) {
+      reply.calls.push_back(other);
+      rank->on_reply(0, reply, start + 21ms);
+    } else {
+      HeartbeatReply left = running;
+      left.left = RankSet::first(1);
+      rank->on_reply(1, left, start + 21ms);  // no reason to say that rank 0 left
+      EXPECT_EQ(Names{}, actions());
+      rank->on_timer(start + 1s);
+    }
+    EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+    expect_error(ErrorCode::mismatch, told ? "float32; rank 3 called barrier" : "with all_reduce of 8 float32");
+    EXPECT_EQ(told ? 2U : 1U, error->details().calls.size());
+  }
+}
+
+// Where the aggregator alone finds out (NetReduce).
+TEST_F(RankTest, StatesItsCallToAnAggregatorThatSaysThatCallsDiffer) {
+  run();
+  stall = Stall{0, 7, 0, {}, start};
+  rank->on_timer(start);
+  static_cast<void>(actions());
+  HeartbeatReply failed{HeartbeatReply::State::failed, "ranks 0 and 3 issued different calls", {}, {}, true};
+  rank->on_reply(0, failed, start);
+  EXPECT_EQ(Names{}, actions());
+  rank->on_timer(start);
+  EXPECT_EQ(Names{"beat 0 10: all_reduce of 8 float32"}, actions());
+  failed.calls = {{3, "barrier"}, {1, "all_reduce of 8 float32"}};
+  rank->on_reply(0, failed, start + 1ms);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+  expect_error(ErrorCode::mismatch,
+               "ranks 0 and 3 issued different calls (said by aggregator a:1); this is rank 1, with all_reduce of 8 "
+               "float32; rank 3 called barrier");
 }
 
 TEST_F(RankTest, AJobThatAnOperatorEndedDoesNotRecoverAndItsOtherAggregatorsAreToldWhy) {

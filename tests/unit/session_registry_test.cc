@@ -510,6 +510,30 @@ TEST_F(RegistryTest, AJobWhoseRanksWereClosedHasNotFailed) {
   EXPECT_EQ(registry.take_events().back().kind, JobEvent::Kind::ended);
 }
 
+// Each different call once, with the first rank that stated it, and not more of them than an answer has room for.
+TEST_F(RegistryTest, TellsRanksWhatTheOthersCalledIfCallsDiffer) {
+  std::vector<JoinRequest> requests;
+  for (std::uint32_t rank = 0; rank < 8; ++rank) requests.push_back(request(rank, 8));
+  const auto members = admit(requests);
+  const std::uint64_t epoch = members[0].job_epoch;
+  const auto state = [&](std::uint32_t rank, const std::string& call) {
+    std::string calls;
+    for (const RankCall& each : registry.heartbeat(epoch, rank, members[rank].rank_epoch, now, call).calls) {
+      calls += std::to_string(each.rank) + " " + each.call + ", ";
+    }
+    return calls;
+  };
+  EXPECT_EQ("", state(0, ""));
+  EXPECT_EQ("1 barrier, ", state(1, "barrier"));
+  EXPECT_EQ("1 barrier, ", state(2, "barrier"));
+  EXPECT_EQ("1 barrier, 3 all_reduce, ", state(3, "all_reduce"));
+  registry.fail_mismatch(epoch, "ranks 0 and 3 issued different calls", now);
+  EXPECT_EQ("1 barrier, 3 all_reduce, 4 reduce, ", state(4, "reduce"));
+  const std::string all = state(5, "broadcast");
+  EXPECT_EQ(all, state(6, "all_gather"));
+  EXPECT_EQ(all, state(7, ""));
+}
+
 TEST_F(RegistryTest, AJobWhoseRankLeavesForAReasonHasFailedForTheFirstOne) {
   const auto members = admit({request(0, 3), request(1, 3), request(2, 3)});
   const std::uint64_t epoch = members[0].job_epoch;
