@@ -88,8 +88,7 @@ class Call {
 
   [[nodiscard]] int give_up(const Error& error) {
     job_->give_up(error);
-    return Process::get().fail(comm_,
-                               std::string(collective_names[static_cast<std::size_t>(collective_)]) + ": " + error.what());
+    return Process::get().fail(comm_, collective_names[static_cast<std::size_t>(collective_)], error);
   }
 
   const Collective collective_;

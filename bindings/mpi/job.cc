@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "agreement.h"
+#include "base/failed_earlier.h"
 #include "bindings/settings/reach.h"
 #include "process.h"
 #include "transport/system/random.h"
@@ -119,7 +120,7 @@ Job::Job(MPI_Comm comm) {
 
 bool Job::join(MPI_Comm comm) {
   if (communicator_) return true;
-  if (failure_) throw Error(*failure_, std::string("the communicator failed earlier: ") + failure_->what());
+  if (failure_) throw failed_earlier("the communicator", *failure_);
   const auto why_not = try_to_join(comm);
   Process& process = Process::get();
   const settings::Settings& settings = process.settings().common;

@@ -105,9 +105,11 @@ void Process::check_mpi() {
 int Process::begin() {
   int error_class = MPI_ERR_OTHER;
   PMPI_Add_error_class(&error_class);
-  PMPI_Add_error_code(error_class, &error_code_);
-  PMPI_Add_error_string(error_code_, "netsum: the switch could not be used; a line on stderr says why");
-  if (const std::string why = agree_on_settings(); !why.empty()) return fail(MPI_COMM_WORLD, why);
+  PMPI_Add_error_string(error_class, "netsum: the switch could not be used; a line on stderr says why");
+  for (int& code : error_codes_) PMPI_Add_error_code(error_class, &code);
+  if (const std::string why = agree_on_settings(); !why.empty()) {
+    return fail(MPI_COMM_WORLD, "MPI_Init", Error(ErrorCode::bad_argument, why));
+  }
 
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -187,14 +189,19 @@ void Process::progress() const {
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, quiet_, &flag, MPI_STATUS_IGNORE);
 }
 
-int Process::fail(MPI_Comm comm, const std::string& text) {
+int Process::fail(MPI_Comm comm, const std::string& call, const Error& error) {
   std::array<char, MPI_MAX_OBJECT_NAME> name{};
   int length = 0, rank = 0;
   PMPI_Comm_get_name(comm, name.data(), &length);
   PMPI_Comm_rank(comm, &rank);
-  say("rank " + std::to_string(rank) + " of " + (length > 0 ? name.data() : "an unnamed communicator") + ": " + text);
-  PMPI_Comm_call_errhandler(comm, error_code_);
-  return error_code_;
+  say("rank " + std::to_string(rank) + " of " + (length > 0 ? name.data() : "an unnamed communicator") + ": " + call + ": " +
+      error.what());
+  const int code = error_codes_.at(static_cast<std::size_t>(error.code()));
+  std::string text = std::string("netsum: ") + to_string(error.code()) + ": " + error.what();
+  text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
+  PMPI_Add_error_string(code, text.c_str());
+  PMPI_Comm_call_errhandler(comm, code);
+  return code;
 }
 
 }  // namespace netsum::mpi

@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <future>
@@ -58,8 +59,8 @@ class Process {
   // Lets MPI make progress: others may need it before they come to the call that this rank waits in.
   void progress() const;
 
-  // Prints the text, and calls the communicator's error handler. The MPI error code.
-  int fail(MPI_Comm comm, const std::string& text);
+  // Prints the error, and calls the communicator's error handler. The MPI error code, whose text is the error's.
+  int fail(MPI_Comm comm, const std::string& call, const Error& error);
 
  private:
   Process() = default;
@@ -75,7 +76,7 @@ class Process {
   int key_ = MPI_KEYVAL_INVALID;
   bool packs_bytes_ = false;
   std::uint64_t least_bytes_ = 0;
-  int error_code_ = MPI_ERR_OTHER;
+  std::array<int, static_cast<std::size_t>(ErrorCode::internal) + 1> error_codes_{};  // by netsum's
 
   std::atomic<bool> told_{false};
 

@@ -79,7 +79,7 @@ class GroupMemory::Door {
     message_.members = group.size_;
     const runtime::SignalsBlocked blocked;
     thread_ = std::thread([this] {
-      runtime::enter_thread("netsum-group", -1);
+      runtime::enter_thread("netsum-group");
       loop();
     });
   }

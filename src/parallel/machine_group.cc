@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/failed_earlier.h"
 #include "kernels/kernels.h"
 #include "runtime/futex.h"
 #include "runtime/thread.h"
@@ -40,7 +41,7 @@ MachineGroup::MachineGroup(std::string name, std::shared_ptr<GroupMemory> memory
 }
 
 MachineGroup::~MachineGroup() {
-  if (!failed_) publish(MemberState::left);
+  if (!failure_) publish(MemberState::left);
 }
 
 const char* MachineGroup::name_of(Step step) {
@@ -61,7 +62,7 @@ bool MachineGroup::has_come(std::uint32_t member) const {
 }
 
 void MachineGroup::meet(Step step, std::size_t elements, Time deadline) {
-  if (failed_) throw Error(ErrorCode::closed, "machine group '" + name_ + "' failed earlier");
+  if (failure_) throw failed_earlier("machine group '" + name_ + "'", *failure_);
   ++calls_;
   const std::uint64_t call = std::uint64_t{static_cast<std::uint8_t>(step)} << 56 | elements;
   memory_->slot(rank_).calls[calls_ % 2].store(call, std::memory_order_relaxed);
@@ -173,15 +174,19 @@ void MachineGroup::broadcast(std::size_t elements, Time deadline) {
 }
 
 void MachineGroup::abort(const std::string& reason) {
-  if (std::exchange(failed_, true)) return;
+  if (!failure_) end(Error(ErrorCode::closed, reason), reason);
+}
+
+void MachineGroup::end(const Error& error, const std::string& reason) {
+  failure_ = error;
   auto& text = memory_->slot(rank_).reason;
   std::memcpy(text.data(), reason.data(), std::min(reason.size(), text.size() - 1));
   publish(MemberState::failed);
 }
 
 void MachineGroup::fail(ErrorCode code, const std::string& what) {
-  abort(what);
-  throw Error(code, "machine group '" + name_ + "', member " + std::to_string(rank_) + ": " + what);
+  end(Error(code, "machine group '" + name_ + "', member " + std::to_string(rank_) + ": " + what), what);
+  throw Error(*failure_);
 }
 
 }  // namespace netsum::parallel

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -64,13 +65,14 @@ class MachineGroup {
   void publish(MemberState state);
   [[nodiscard]] bool has_come(std::uint32_t member) const;
   void sum_piece(std::span<float> out, std::size_t elements);
+  void end(const Error& error, const std::string& reason);  // the others hear the reason
   [[noreturn]] void fail(ErrorCode code, const std::string& what);
 
   std::string name_;
   std::shared_ptr<GroupMemory> memory_;
   std::uint32_t rank_;
   std::uint32_t calls_ = 0;  // modulo 2^30, like those in the members' words
-  bool failed_ = false;
+  std::optional<Error> failure_;
 };
 
 }  // namespace netsum::parallel

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/failed_earlier.h"
 #include "base/siphash.h"
 #include "runtime/thread.h"
 #include "transport/system/socket.h"
@@ -306,7 +307,7 @@ void TcpRing::accept(TcpSocket& listener, Time deadline) {
 }
 
 void TcpRing::all_reduce(std::span<float> inout, Time deadline) {
-  if (failed_) throw Error(ErrorCode::closed, "ring '" + name_ + "' failed earlier");
+  if (failure_) throw failed_earlier("ring '" + name_ + "'", *failure_);
   if (size_ == 1) return;
   Transfer(*this, inout).run(deadline);
   ++operations_;
@@ -318,14 +319,15 @@ void TcpRing::barrier(Time deadline) {
 }
 
 void TcpRing::close() {
-  failed_ = true;
+  if (!failure_) failure_.emplace(ErrorCode::closed, "it was closed");
   next_.close();
   previous_.close();
 }
 
 void TcpRing::fail(ErrorCode code, const std::string& what) {
+  failure_.emplace(code, "ring '" + name_ + "', rank " + std::to_string(rank_) + ": " + what);
   close();
-  throw Error(code, "ring '" + name_ + "', rank " + std::to_string(rank_) + ": " + what);
+  throw Error(*failure_);
 }
 
 }  // namespace netsum::parallel

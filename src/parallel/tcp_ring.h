@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ class TcpRing {
   TcpSocket next_, previous_;
   std::vector<std::byte> scratch_;
   std::uint64_t operations_ = 0;
-  bool failed_ = false;
+  std::optional<Error> failure_;
 };
 
 }  // namespace netsum::parallel
