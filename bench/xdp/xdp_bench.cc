@@ -21,7 +21,7 @@
 #include "dataplane/xdp/frames.h"
 #include "dataplane/xdp/plane.h"
 #include "netsum/error.h"
-#include "runtime/thread.h"
+#include "runtime/cpus.h"
 #include "wire/switchml_chip.h"
 #include "xdp/measured.h"
 
@@ -97,7 +97,7 @@ class Switch {
   }
 
  private:
-  static dataplane::xdp::Lane lane() { return {endpoint_of(200, 7170), runtime::allowed_cpu(0)}; }
+  static dataplane::xdp::Lane lane() { return {endpoint_of(200, 7170), static_cast<int>(runtime::allowed_cpus().at(0))}; }
 
   const std::shared_ptr<dataplane::xdp::Program> program_;
   dataplane::xdp::Plane plane_;
@@ -125,10 +125,8 @@ void contribution(benchmark::State& state, const char* path, std::uint32_t eleme
 
 int main(int argc, char** argv) {
   using netsum::contribution;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(static_cast<std::size_t>(netsum::runtime::allowed_cpu(0)), &one);
-  if (unshare(CLONE_NEWNET) != 0 || sched_setaffinity(0, sizeof one, &one) != 0 ||
+  netsum::runtime::pin_thread(static_cast<int>(netsum::runtime::allowed_cpus().at(0)));
+  if (unshare(CLONE_NEWNET) != 0 ||
       std::system("ip link add xdp0 type veth peer name xdp1 && ip link add xdp2 type veth peer name xdp3") != 0) {
     std::fputs("xdp_bench: needs root, for network namespaces and BPF programs\n", stderr);
     return 1;
