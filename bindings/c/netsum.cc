@@ -265,6 +265,19 @@ netsum_status netsum_dup(netsum_communicator* communicator, netsum_communicator*
   });
 }
 
+netsum_status netsum_split(netsum_communicator* communicator, int64_t color, int32_t key, netsum_communicator** group) {
+  return attempt([&] {
+    netsum_communicator*& result = given(group, "group");
+    if (color < NETSUM_NO_COLOR || color > UINT32_MAX) {
+      throw Error(ErrorCode::bad_argument,
+                  "color " + std::to_string(color) + " is not NETSUM_NO_COLOR, or between 0 and UINT32_MAX");
+    }
+    const auto own = color == NETSUM_NO_COLOR ? std::nullopt : std::optional(static_cast<std::uint32_t>(color));
+    std::optional<netsum::Communicator> part = given(communicator, "communicator").communicator.split(own, key);
+    result = part ? new netsum_communicator{std::move(*part)} : nullptr;
+  });
+}
+
 void netsum_destroy(netsum_communicator* communicator) {
   delete communicator;
 }

@@ -7,9 +7,9 @@
 // collective, operation, dtype, length and tag.
 //
 // Threads. Calls of a communicator are made by one thread at a time: collective ones (blocking, asynchronous, allocate(),
-// dup()), next_operation(), and moving it. Threads may take turns; a call that begins while another thread is inside one
-// throws `bad_argument`, and has no effect, here or at other ranks. To call from several threads, dup() it for each. A tag
-// does not change this: it names the call, so that ranks that disagree get an error, and does not order calls.
+// dup(), split()), next_operation(), and moving it. Threads may take turns; a call that begins while another thread is
+// inside one throws `bad_argument`, and has no effect, here or at other ranks. To call from several threads, dup() it for
+// each. A tag does not change this: it names the call, so that ranks that disagree get an error, and does not order calls.
 //   Any number of asynchronous operations may be pending; each Work is one thread's at a time, and any thread's. abort(),
 // failure(), can_reduce(), statistics(), placement(), rank() and world_size() are any thread's at any time.
 //   A communicator that is destroyed while another thread is inside a call fails that call with `closed`, and waits for its
@@ -251,6 +251,10 @@ class NETSUM_API Communicator {
 
   // A second communicator of the same ranks, with its own slots; all ranks call it, in the same order.
   [[nodiscard]] Communicator dup();
+  // A communicator for each color, of the ranks that give it, ordered by key, and where keys are equal by their ranks here.
+  // A rank without a color gets none. All ranks call it, in the same order relative to the operations above. Not with
+  // Options::recovery: a rank that is started again could not repeat the call.
+  [[nodiscard]] std::optional<Communicator> split(std::optional<std::uint32_t> color, std::int32_t key = 0);
 
   // Fails every pending and later operation on this rank with `closed` and this reason. Ranks that then wait for this one
   // fail with `worker_lost`, and hear the reason.

@@ -124,6 +124,11 @@ NETSUM_API netsum_status netsum_connect(const netsum_options* options, const cha
                                         netsum_communicator** communicator);
 /* A second communicator of the same ranks; all ranks call it, in the same order. */
 NETSUM_API netsum_status netsum_dup(netsum_communicator* communicator, netsum_communicator** copy);
+/* A communicator for each color, of the ranks that give it, ordered by key; all ranks call it, in the same order. A color is
+ * 0 ... UINT32_MAX; a rank that gives NETSUM_NO_COLOR gets NULL. */
+#define NETSUM_NO_COLOR (-1)
+NETSUM_API netsum_status netsum_split(netsum_communicator* communicator, int64_t color, int32_t key,
+                                      netsum_communicator** group);
 /* Leaves the job. NULL: nothing happens. */
 NETSUM_API void netsum_destroy(netsum_communicator* communicator);
 

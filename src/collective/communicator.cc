@@ -281,6 +281,16 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     return pending;
   }
 
+  // The options of the next job of some of these ranks, or of all.
+  [[nodiscard]] Options of_group(const std::string& kind, std::uint32_t rank, std::uint32_t world_size) {
+    Options group = options;
+    group.job += "/" + kind + std::to_string(groups++);
+    group.rank = rank;
+    group.world_size = world_size;
+    group.first_operation.reset();
+    return group;
+  }
+
   [[nodiscard]] Duration patience_of(const CallOptions& call) const {
     return call.deadline ? *call.deadline : runtime::bounded(options.operation_deadline);
   }
@@ -353,7 +363,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   const pid_t owner = getpid();
   Visitors visitors;
   std::uint64_t next_operation = 0;
-  std::uint32_t copies = 0;
+  std::uint32_t groups = 0;  // made of these ranks: counted by all of them
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   collective::RankTraits traits;
   std::shared_ptr<collective::LocalRanks> local;  // outlives monitor and engine: its end without a goodbye counts as a death
@@ -571,10 +581,31 @@ TensorMemory Communicator::allocate(std::size_t bytes, const CallOptions& call) 
 
 Communicator Communicator::dup() {
   const Call here(impl());
-  Options options = here->options;
-  options.job += "/dup" + std::to_string(here->copies++);
-  options.first_operation.reset();
-  return collective::Connector::connect(options, here->make);
+  const Options& own = here->options;
+  return collective::Connector::connect(here->of_group("dup", own.rank, own.world_size), here->make);
+}
+
+std::optional<Communicator> Communicator::split(std::optional<std::uint32_t> color, std::int32_t key) {
+  const Call here(impl());
+  if (here->options.recovery.count() > 0) {
+    throw Error(ErrorCode::bad_argument,
+                "split: a job with recovery cannot be split, since a rank that is started again could not repeat the call: "
+                "connect() each group as a job of its own");
+  }
+  const std::uint32_t rank = here->options.rank;
+  const std::int64_t own_color = color ? std::int64_t{*color} : -1;
+  const std::int64_t own[] = {own_color, key};
+  std::vector<std::int64_t> all(std::size(own) * here->options.world_size);
+  here->run(to_all_gather(own, all), {});
+  std::uint32_t ranks = 0, before = 0;
+  for (std::uint32_t other = 0; other < here->options.world_size; ++other) {
+    if (all[2 * other] != own_color) continue;
+    ++ranks;
+    before += std::pair(all[2 * other + 1], other) < std::pair(std::int64_t{key}, rank) ? 1 : 0;
+  }
+  const Options group = here->of_group("split" + std::to_string(own_color) + ".", before, ranks);
+  if (!color) return std::nullopt;
+  return collective::Connector::connect(group, here->make);
 }
 
 void Communicator::abort(const std::string& reason) {

@@ -112,6 +112,15 @@ TEST_F(CApi, EveryCallDoesWhatItsNameSays) {
       EXPECT_EQ(NETSUM_OK, netsum_statistic(copy, "operations", &operations));
       EXPECT_GE(operations, 7U);
       netsum_destroy(copy);
+      netsum_communicator* group = nullptr;
+      ASSERT_EQ(NETSUM_OK, netsum_split(c, UINT32_MAX, -static_cast<int>(rank), &group)) << netsum_last_error();
+      EXPECT_EQ(ranks, netsum_world_size(group));
+      EXPECT_EQ(ranks - 1 - rank, netsum_rank(group));
+      netsum_destroy(group);
+      ASSERT_EQ(NETSUM_OK, netsum_split(c, rank == 0 ? 0 : NETSUM_NO_COLOR, 0, &group)) << netsum_last_error();
+      EXPECT_EQ(rank == 0, group != nullptr);
+      EXPECT_EQ(rank == 0 ? 1U : 0U, netsum_world_size(group));
+      netsum_destroy(group);
       netsum_destroy(c);
     }
   });
@@ -241,6 +250,8 @@ TEST_F(CApi, WrongArgumentsAreRefusedInWords) {
     std::uint64_t number = 0;
     expect_refused(netsum_statistic(own, "packets", &number), "'packets' is not a counter");
     expect_refused(netsum_barrier_async(own, nullptr, nullptr), "work is a null pointer");
+    expect_refused(netsum_split(own, INT64_C(1) << 32, 0, &c), "color 4294967296 is not");
+    expect_refused(netsum_split(own, 0, 0, nullptr), "group is a null pointer");
     EXPECT_EQ(NETSUM_OK, netsum_barrier(own, nullptr)) << "nothing was sent, and all go on";
     netsum_destroy(own);
   });

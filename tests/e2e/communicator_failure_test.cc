@@ -147,6 +147,23 @@ TEST(Deadline, OfTheOptionsHoldsWhereACallNamesNone) {
   expect_error(outcomes[0], ErrorCode::deadline, {"barrier", "rank 1"});
 }
 
+TEST(Deadline, HoldsForARankThatDoesNotSplit) {
+  const Aggregator aggregator(small_aggregator());
+  std::latch waited(3);
+  const auto outcomes = on_ranks(3, [&](std::uint32_t rank) {
+    Options options = rank_options({aggregator.address()}, rank, 3);
+    options.operation_deadline = 300ms;
+    auto comm = Communicator::connect(options);
+    const auto outcome = attempt([&] {
+      if (rank != 1) static_cast<void>(comm.split(0));
+    });
+    waited.arrive_and_wait();
+    if (outcome) throw *outcome;
+  });
+  expect_error(outcomes[0], ErrorCode::deadline, {"operation 0", "rank 1"});
+  expect_error(outcomes[2], ErrorCode::deadline, {"operation 0", "rank 1"});
+}
+
 TEST(Deadline, LongerThanTheClockIsNever) {
   const Aggregator aggregator(small_aggregator());
   Options options = rank_options({aggregator.address()}, 0, 1);
@@ -307,6 +324,7 @@ const std::vector<Call> calls_of_one_thread = {
     {"barrier", [](Communicator& comm) { comm.barrier(); }},
     {"allocate", [](Communicator& comm) { static_cast<void>(comm.allocate(1)); }},
     {"dup", [](Communicator& comm) { static_cast<void>(comm.dup()); }},
+    {"split", [](Communicator& comm) { static_cast<void>(comm.split(0)); }},
     {"next_operation", [](Communicator& comm) { static_cast<void>(comm.next_operation()); }},
 };
 const std::vector<Call> calls_of_any_thread = {

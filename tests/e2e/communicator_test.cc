@@ -448,6 +448,49 @@ TEST(Communicator, DuplicateHasItsOwnOperations) {
   }));
 }
 
+// The ranks of a communicator, by what each of them was in the one that it is a part of.
+std::vector<std::int32_t> former_ranks(Communicator& group, std::uint32_t former) {
+  std::vector<std::int32_t> all(group.world_size());
+  const auto own = static_cast<std::int32_t>(former);
+  group.all_gather(std::span(&own, 1), all);
+  return all;
+}
+
+TEST(Communicator, SplitMakesOneOfEachColorOrderedByKey) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(5, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 5));
+    // Rows of 2 columns and a rank that is left over; the columns' ranks in reverse; all four meet at the same time.
+    const auto even = rank == 4 ? std::nullopt : std::optional(rank / 2);
+    const auto row = comm.split(even, INT32_MIN);
+    auto column = comm.split(rank == 4 ? std::nullopt : std::optional(UINT32_MAX - rank % 2), -static_cast<int>(rank));
+    auto whole = comm.split(0, rank == 4 ? -1 : 0);
+    ASSERT_EQ(rank != 4, row.has_value());
+    ASSERT_EQ(rank != 4, column.has_value());
+    ASSERT_TRUE(whole.has_value());
+    EXPECT_EQ((std::vector<std::int32_t>{4, 0, 1, 2, 3}), former_ranks(*whole, rank));
+    EXPECT_EQ(5U, former_ranks(comm, rank).size()) << "it goes on beside its parts";
+    if (rank == 4) return;
+    EXPECT_EQ(rank % 2, row->rank());
+    EXPECT_EQ(2U, row->world_size());
+    EXPECT_EQ(1U - rank / 2, column->rank());
+    const auto first = static_cast<std::int32_t>(rank % 2);
+    EXPECT_EQ((std::vector<std::int32_t>{first + 2, first}), former_ranks(*column, rank));
+    auto alone = column->split(column->rank());  // a part of a part
+    EXPECT_EQ(std::vector<std::int32_t>{static_cast<std::int32_t>(rank)}, former_ranks(alone.value(), rank));
+  }));
+}
+
+TEST(Communicator, AJobWithRecoveryIsNotSplit) {
+  const Aggregator aggregator(small_aggregator());
+  Options options = rank_options({aggregator.address()}, 0, 1);
+  options.protocol = SwitchMl{.shared_memory = SharedMemory::off};
+  options.recovery = std::chrono::seconds(10);
+  auto comm = Communicator::connect(options);
+  expect_error(attempt([&] { static_cast<void>(comm.split(0)); }), ErrorCode::bad_argument, {"recovery", "connect()"});
+  comm.barrier();
+}
+
 TEST(Communicator, TwoJobsShareAnAggregator) {
   const Aggregator aggregator(small_aggregator());
   expect_success(on_ranks(4, [&](std::uint32_t thread) {
