@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -168,6 +169,17 @@ Tensors tensors(const void* in, std::size_t in_length, void* out, std::size_t ou
   const auto type = cast<DType>(dtype);
   return {{in, in_length, type}, {out, out_length, type}};
 }
+
+// One length for each rank; the sum is that of a tensor of all parts. A sum that wraps is refused as too short.
+struct Counts {
+  Counts(const size_t* counts, const netsum::Communicator& communicator)
+      : each(&given(counts, "counts"), communicator.world_size()),
+        own(each[communicator.rank()]),
+        all(std::accumulate(each.begin(), each.end(), std::size_t{0})) {}
+
+  std::span<const std::size_t> each;
+  std::size_t own, all;
+};
 
 netsum_status issue(netsum_communicator* communicator, netsum_work** work,
                     const std::function<netsum::Work(netsum::Communicator&)>& call) {
@@ -373,6 +385,26 @@ netsum_status netsum_all_gather(netsum_communicator* communicator, const void* i
   });
 }
 
+netsum_status netsum_reduce_scatter_v(netsum_communicator* communicator, const void* in, void* out, const size_t* counts,
+                                      netsum_dtype dtype, netsum_op op, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    const Counts parts(counts, c);
+    const Tensors t = tensors(in, parts.all, out, parts.own, dtype);
+    c.reduce_scatter_v(t.in, t.out, cast<ReduceOp>(op), parts.each, options_of(call));
+  });
+}
+
+netsum_status netsum_all_gather_v(netsum_communicator* communicator, const void* in, void* out, const size_t* counts,
+                                  netsum_dtype dtype, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    const Counts parts(counts, c);
+    const Tensors t = tensors(in, parts.own, out, parts.all, dtype);
+    c.all_gather_v(t.in, t.out, parts.each, options_of(call));
+  });
+}
+
 netsum_status netsum_broadcast(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype,
                                uint32_t root, const netsum_call* call) {
   return attempt([&] {
@@ -418,6 +450,25 @@ netsum_status netsum_all_gather_async(netsum_communicator* communicator, const v
   return issue(communicator, work, [&](netsum::Communicator& c) {
     const Tensors t = tensors(in, length_of_in, out, whole(length_of_in, c.world_size()), dtype);
     return c.all_gather_async(t.in, t.out, options_of(call));
+  });
+}
+
+netsum_status netsum_reduce_scatter_v_async(netsum_communicator* communicator, const void* in, void* out,
+                                            const size_t* counts, netsum_dtype dtype, netsum_op op, const netsum_call* call,
+                                            netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    const Counts parts(counts, c);
+    const Tensors t = tensors(in, parts.all, out, parts.own, dtype);
+    return c.reduce_scatter_v_async(t.in, t.out, cast<ReduceOp>(op), parts.each, options_of(call));
+  });
+}
+
+netsum_status netsum_all_gather_v_async(netsum_communicator* communicator, const void* in, void* out, const size_t* counts,
+                                        netsum_dtype dtype, const netsum_call* call, netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    const Counts parts(counts, c);
+    const Tensors t = tensors(in, parts.own, out, parts.all, dtype);
+    return c.all_gather_v_async(t.in, t.out, parts.each, options_of(call));
   });
 }
 

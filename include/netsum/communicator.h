@@ -234,6 +234,11 @@ class NETSUM_API Communicator {
   // from it.
   void all_gather(ConstTensorView in, TensorView out, const CallOptions& call = {});
   void barrier(const CallOptions& call = {});
+  // The same of parts of different lengths: rank i's has counts[i] elements, and may have none. The counts are equal on all
+  // ranks, and read during this call alone.
+  void reduce_scatter_v(ConstTensorView in, TensorView out, ReduceOp op, std::span<const std::size_t> counts,
+                        const CallOptions& call = {});
+  void all_gather_v(ConstTensorView in, TensorView out, std::span<const std::size_t> counts, const CallOptions& call = {});
 
   // Memory for tensors, zeroed and page-aligned. Where ranks share memory, the others see it, and sums of tensors in it copy
   // nothing in or out; elsewhere it is ordinary memory. All ranks call it, in the same order relative to the operations
@@ -247,6 +252,10 @@ class NETSUM_API Communicator {
   [[nodiscard]] Work reduce_scatter_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
   [[nodiscard]] Work broadcast_async(TensorView inout, std::uint32_t root, const CallOptions& call = {});
   [[nodiscard]] Work all_gather_async(ConstTensorView in, TensorView out, const CallOptions& call = {});
+  [[nodiscard]] Work reduce_scatter_v_async(ConstTensorView in, TensorView out, ReduceOp op,
+                                            std::span<const std::size_t> counts, const CallOptions& call = {});
+  [[nodiscard]] Work all_gather_v_async(ConstTensorView in, TensorView out, std::span<const std::size_t> counts,
+                                        const CallOptions& call = {});
   [[nodiscard]] Work barrier_async(const CallOptions& call = {});
 
   // A second communicator of the same ranks, with its own slots; all ranks call it, in the same order.

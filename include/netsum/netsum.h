@@ -154,6 +154,12 @@ NETSUM_API netsum_status netsum_reduce_scatter(netsum_communicator* communicator
                                                const netsum_call* call);
 NETSUM_API netsum_status netsum_all_gather(netsum_communicator* communicator, const void* in, void* out, size_t length_of_in,
                                            netsum_dtype dtype, const netsum_call* call);
+/* Of parts of different lengths: `counts` has one for each rank, the same on all ranks, and is read during the call. */
+NETSUM_API netsum_status netsum_reduce_scatter_v(netsum_communicator* communicator, const void* in, void* out,
+                                                 const size_t* counts, netsum_dtype dtype, netsum_op op,
+                                                 const netsum_call* call);
+NETSUM_API netsum_status netsum_all_gather_v(netsum_communicator* communicator, const void* in, void* out,
+                                             const size_t* counts, netsum_dtype dtype, const netsum_call* call);
 NETSUM_API netsum_status netsum_broadcast(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype,
                                           uint32_t root, const netsum_call* call);
 NETSUM_API netsum_status netsum_barrier(netsum_communicator* communicator, const netsum_call* call);
@@ -171,6 +177,12 @@ NETSUM_API netsum_status netsum_reduce_scatter_async(netsum_communicator* commun
 NETSUM_API netsum_status netsum_all_gather_async(netsum_communicator* communicator, const void* in, void* out,
                                                  size_t length_of_in, netsum_dtype dtype, const netsum_call* call,
                                                  netsum_work** work);
+NETSUM_API netsum_status netsum_reduce_scatter_v_async(netsum_communicator* communicator, const void* in, void* out,
+                                                       const size_t* counts, netsum_dtype dtype, netsum_op op,
+                                                       const netsum_call* call, netsum_work** work);
+NETSUM_API netsum_status netsum_all_gather_v_async(netsum_communicator* communicator, const void* in, void* out,
+                                                   const size_t* counts, netsum_dtype dtype, const netsum_call* call,
+                                                   netsum_work** work);
 NETSUM_API netsum_status netsum_broadcast_async(netsum_communicator* communicator, void* inout, size_t length,
                                                 netsum_dtype dtype, uint32_t root, const netsum_call* call,
                                                 netsum_work** work);

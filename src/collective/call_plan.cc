@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <new>
+#include <numeric>
 #include <string>
 
 #include "kernels/kernels.h"
@@ -38,7 +40,7 @@ using stream::Operation;
 }
 
 [[nodiscard]] Error refused(const CollectiveCall& call, const std::string& why) {
-  return {ErrorCode::bad_argument, std::string(name_of(call.collective)) + ": " + why};
+  return {ErrorCode::bad_argument, std::string(name_of(call.collective)) + (call.counts ? "_v: " : ": ") + why};
 }
 
 [[nodiscard]] bool has_root(Collective collective) {
@@ -51,6 +53,30 @@ using stream::Operation;
 
 [[nodiscard]] bool is_sum(ReduceOp op) {
   return op == ReduceOp::sum || op == ReduceOp::avg;
+}
+
+// Whether they are one for each rank, `own` for the caller, and `all` together.
+[[nodiscard]] bool add_up(std::span<const std::size_t> counts, const Caller& caller, std::size_t own, std::size_t all) {
+  if (counts.size() != caller.world_size || counts[caller.rank] != own) return false;
+  for (const std::size_t count : counts) {
+    if (count > all) return false;
+    all -= count;
+  }
+  return all == 0;
+}
+
+// The elements of a rank's part, where `own` are the caller's.
+[[nodiscard]] std::size_t part_of(const CollectiveCall& call, std::uint32_t rank, std::size_t own) {
+  return call.counts ? (*call.counts)[rank] : own;
+}
+// The elements of all parts before the caller's.
+[[nodiscard]] std::size_t before_own(const CollectiveCall& call, const Caller& caller, std::size_t own) {
+  return call.counts ? std::accumulate(call.counts->begin(), call.counts->begin() + caller.rank, std::size_t{0})
+                     : caller.rank * own;
+}
+[[nodiscard]] bool has_equal_parts(const CollectiveCall& call) {
+  return !call.counts ||
+         std::adjacent_find(call.counts->begin(), call.counts->end(), std::not_equal_to<>()) == call.counts->end();
 }
 
 [[nodiscard]] std::size_t bytes_in(const TensorView& tensor) {
@@ -92,16 +118,22 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
   }
   const bool scatters = call.collective == Collective::reduce_scatter, gathers = call.collective == Collective::all_gather;
   const std::uint64_t in_parts = scatters ? ranks : 1, out_parts = gathers ? ranks : 1;
-  if (call.in.dtype != call.out.dtype || call.in.elements * out_parts != call.out.elements * in_parts ||
-      (scatters && call.in.elements % ranks != 0)) {
+  const TensorView &own = gathers ? call.in : call.out, &all = gathers ? call.out : call.in;
+  const bool lengths_fit = call.counts ? add_up(*call.counts, caller, own.elements, all.elements)
+                                       : call.in.elements * out_parts == call.out.elements * in_parts &&
+                                             !(scatters && call.in.elements % ranks != 0);
+  if (call.in.dtype != call.out.dtype || !lengths_fit) {
     throw refused(call, "the input has " + counted(call.in) + ", the output " + counted(call.out) + ", for " +
                             std::to_string(ranks) + " ranks: " +
-                            (scatters  ? "the input must be as long as all ranks' outputs"
-                             : gathers ? "the output must be as long as all ranks' inputs"
-                                       : "both must have the same length and type"));
+                            (call.counts ? "counts must have " + std::to_string(ranks) + " lengths, the sum " +
+                                               std::to_string(all.elements) + ", and " + std::to_string(own.elements) +
+                                               " for rank " + std::to_string(caller.rank)
+                             : scatters ? "the input must be as long as all ranks' outputs"
+                             : gathers  ? "the output must be as long as all ranks' inputs"
+                                        : "both must have the same length and type"));
   }
-  const bool fits = gathers ? apart_or_at(call.out, caller.rank * bytes_in(call.in), call.in)
-                            : apart_or_at(call.in, scatters ? caller.rank * bytes_in(call.out) : 0, call.out);
+  const std::size_t before = scatters || gathers ? before_own(call, caller, own.elements) * bytes_of(own.dtype) : 0;
+  const bool fits = apart_or_at(all, before, own);
   if (!fits)
     throw refused(
         call,
@@ -136,18 +168,49 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-// The same bytes for everyone, by one broadcast from each rank.
+// The same bytes for everyone, by one broadcast from each rank that gives some.
 [[nodiscard]] CallPlan gathered_by_broadcasts(const CollectiveCall& call, const Caller& caller) {
-  const std::size_t bytes = bytes_in(call.in);
   CallPlan plan;
-  copy_bytes(begin_of(call.out) + caller.rank * bytes, begin_of(call.in), bytes);
+  std::byte* to = begin_of(call.out);
   for (std::uint32_t rank = 0; rank < caller.world_size; ++rank) {
-    Operation broadcast;
-    broadcast.collective = Collective::broadcast;
-    broadcast.elements = bytes;
-    broadcast.root = rank;
-    broadcast.data = begin_of(call.out) + rank * bytes;
-    plan.operations.push_back(broadcast);
+    const std::size_t bytes = part_of(call, rank, call.in.elements) * bytes_of(call.in.dtype);
+    if (rank == caller.rank) copy_bytes(to, begin_of(call.in), bytes);
+    if (bytes > 0 || call.out.elements == 0) {
+      Operation broadcast;
+      broadcast.collective = Collective::broadcast;
+      broadcast.elements = bytes;
+      broadcast.root = rank;
+      broadcast.data = to;
+      plan.operations.push_back(broadcast);
+    }
+    to += bytes;
+  }
+  return plan;
+}
+
+// A reduce-scatter, from `whole`, as one operation for each part that is not empty: a reduction to its rank, where that
+// travels as such. Each part by itself, so that its sum has the same bits as a reduce-scatter's: exponent blocks are of one
+// part.
+[[nodiscard]] CallPlan scattered_by_reductions(const CollectiveCall& call, const Caller& caller, const Operation& whole,
+                                               std::shared_ptr<std::byte> staged) {
+  const bool own = has_own_collectives(caller);
+  CallPlan plan;
+  plan.staged = std::move(staged);
+  auto* from = static_cast<std::byte*>(whole.data);
+  for (std::uint32_t rank = 0; rank < caller.world_size; ++rank) {
+    Operation part = whole;
+    part.collective = own ? Collective::reduce : Collective::all_reduce;
+    part.root = own ? rank : 0;
+    part.elements = part_of(call, rank, call.out.elements);
+    part.data = from;
+    const std::size_t bytes = part.elements * bytes_of(call.in.dtype);
+    if (rank == caller.rank && own) {
+      part.out = begin_of(call.out) == from ? nullptr : call.out.data;
+    } else if (rank == caller.rank) {
+      plan.last = [to = begin_of(call.out), from, bytes] { copy_bytes(to, from, bytes); };
+    }
+    if (bytes > 0 || call.in.elements == 0) plan.operations.push_back(part);
+    from += bytes;
   }
   return plan;
 }
@@ -166,8 +229,8 @@ bool has_own_collectives(const Caller& caller) {
 
 CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional<double> factor) {
   check(call, caller, factor);
-  const bool own = has_own_collectives(caller);
-  if (call.collective == Collective::all_gather && !own) return gathered_by_broadcasts(call, caller);
+  const bool own = has_own_collectives(caller), equal_parts = has_equal_parts(call);
+  if (call.collective == Collective::all_gather && !(own && equal_parts)) return gathered_by_broadcasts(call, caller);
 
   CallPlan plan;
   plan.operations.emplace_back();
@@ -191,7 +254,7 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
   operation.wire = caller.traits.wire;
 
   const bool scatters = call.collective == Collective::reduce_scatter;
-  const std::size_t bytes = bytes_in(call.in), part = bytes_in(call.out);
+  const std::size_t bytes = bytes_in(call.in);
   const bool takes = call.collective != Collective::reduce || call.root == caller.rank;
   // Where values may be overwritten: the caller's own output, if the whole reduction fits there.
   std::byte* const room = !scatters && takes ? begin_of(call.out) : nullptr;
@@ -210,26 +273,14 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
       kernels::scale(call.in.dtype, values, call.in.elements, *factor);
     }
   }
-  if (own) {
-    if (scatters) {
-      operation.parts = caller.world_size;
-      operation.out = call.out.data;
-    }
-    return plan;
-  }
-  operation.collective = Collective::all_reduce;
-  operation.root = 0;
   if (scatters) {
-    // Each part by itself, so that its sum has the same bits as a reduce-scatter's: exponent blocks are of one part.
-    operation.elements = call.out.elements;
-    for (std::uint32_t rank = 1; rank < caller.world_size; ++rank) {
-      Operation next = plan.operations.front();
-      next.data = plan.staged.get() + rank * part;
-      plan.operations.push_back(next);
-    }
-    plan.last = [to = begin_of(call.out), from = plan.staged.get() + caller.rank * part, part] {
-      copy_bytes(to, from, part);
-    };
+    operation.out = nullptr;
+    if (!(own && equal_parts)) return scattered_by_reductions(call, caller, operation, plan.staged);
+    operation.parts = caller.world_size;
+    operation.out = call.out.data;
+  } else if (!own) {
+    operation.collective = Collective::all_reduce;
+    operation.root = 0;
   }
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collective/rank_protocol.h"
@@ -19,6 +20,7 @@ struct CollectiveCall {
   ReduceOp op = ReduceOp::sum;
   TensorView in{}, out{};
   std::uint32_t root = 0;
+  std::optional<std::span<const std::size_t>> counts{};  // elements of each rank's part; empty: all parts are equally long
 };
 
 struct CallPlan {

@@ -527,6 +527,10 @@ collective::CollectiveCall to_broadcast(const TensorView& inout, std::uint32_t r
 collective::CollectiveCall to_all_gather(const ConstTensorView& in, const TensorView& out) {
   return {.collective = Collective::all_gather, .in = borrowed(in), .out = out};
 }
+collective::CollectiveCall with(collective::CollectiveCall what, std::span<const std::size_t> counts) {
+  what.counts = counts;
+  return what;
+}
 
 }  // namespace
 
@@ -549,6 +553,14 @@ void Communicator::broadcast(TensorView inout, std::uint32_t root, const CallOpt
 void Communicator::all_gather(ConstTensorView in, TensorView out, const CallOptions& call) {
   Call(impl())->run(to_all_gather(in, out), call);
 }
+void Communicator::reduce_scatter_v(ConstTensorView in, TensorView out, ReduceOp op, std::span<const std::size_t> counts,
+                                    const CallOptions& call) {
+  Call(impl())->run(with(to_reduce_scatter(in, out, op), counts), call);
+}
+void Communicator::all_gather_v(ConstTensorView in, TensorView out, std::span<const std::size_t> counts,
+                                const CallOptions& call) {
+  Call(impl())->run(with(to_all_gather(in, out), counts), call);
+}
 void Communicator::barrier(const CallOptions& call) {
   Call(impl())->run(collective::CollectiveCall{}, call);
 }
@@ -570,6 +582,14 @@ Work Communicator::broadcast_async(TensorView inout, std::uint32_t root, const C
 }
 Work Communicator::all_gather_async(ConstTensorView in, TensorView out, const CallOptions& call) {
   return Call(impl())->submit(to_all_gather(in, out), call);
+}
+Work Communicator::reduce_scatter_v_async(ConstTensorView in, TensorView out, ReduceOp op,
+                                          std::span<const std::size_t> counts, const CallOptions& call) {
+  return Call(impl())->submit(with(to_reduce_scatter(in, out, op), counts), call);
+}
+Work Communicator::all_gather_v_async(ConstTensorView in, TensorView out, std::span<const std::size_t> counts,
+                                      const CallOptions& call) {
+  return Call(impl())->submit(with(to_all_gather(in, out), counts), call);
 }
 Work Communicator::barrier_async(const CallOptions& call) {
   return Call(impl())->submit(collective::CollectiveCall{}, call);

@@ -73,6 +73,18 @@ void check_every_call(netsum_communicator* c, std::uint32_t rank, bool waits) {
                  : netsum_all_gather(c, from, out.data(), 1, t, nullptr);
   });
   EXPECT_EQ((std::vector<std::int64_t>{1, 2}), out);
+  const std::size_t counts[ranks] = {2, 0};
+  std::vector<std::int64_t> all(2, -1);
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_reduce_scatter_v_async(c, from, all.data(), counts, t, NETSUM_MAX, nullptr, work)
+                 : netsum_reduce_scatter_v(c, from, all.data(), counts, t, NETSUM_MAX, nullptr);
+  });
+  EXPECT_EQ((rank == 0 ? std::vector<std::int64_t>{2, 20} : std::vector<std::int64_t>{-1, -1}), all);
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_all_gather_v_async(c, rank == 0 ? from : nullptr, all.data(), counts, t, nullptr, work)
+                 : netsum_all_gather_v(c, rank == 0 ? from : nullptr, all.data(), counts, t, nullptr);
+  });
+  EXPECT_EQ((std::vector<std::int64_t>{1, 10}), all);
   carry_out([&](netsum_work** work) {
     return waits ? netsum_broadcast_async(c, out.data(), 2, t, 1, nullptr, work)
                  : netsum_broadcast(c, out.data(), 2, t, 1, nullptr);
@@ -241,6 +253,10 @@ TEST_F(CApi, WrongArgumentsAreRefusedInWords) {
     expect_refused(netsum_all_reduce(own, &value, &value, 1, NETSUM_FLOAT32, static_cast<netsum_op>(300), nullptr),
                    "is not a reduction");
     expect_refused(netsum_all_gather(own, &value, &value, SIZE_MAX, NETSUM_FLOAT32, nullptr), "are too many");
+    const size_t wrap[ranks] = {SIZE_MAX, 2};
+    expect_refused(netsum_all_gather_v(own, &value, &value, wrap, NETSUM_FLOAT32, nullptr), "all_gather_v: ");
+    expect_refused(netsum_reduce_scatter_v(own, &value, &value, nullptr, NETSUM_FLOAT32, NETSUM_SUM, nullptr),
+                   "counts is a null pointer");
     netsum_call call = NETSUM_CALL_INIT;
     call.size = 1;
     expect_refused(netsum_barrier(own, &call), "NETSUM_CALL_INIT");

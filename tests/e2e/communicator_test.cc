@@ -120,6 +120,35 @@ TEST(Communicator, OverIpv6) {
   }));
 }
 
+// Of parts of different lengths, and with ranks that have none.
+void check_unequal_parts(Communicator& comm) {
+  const std::uint32_t n = comm.world_size(), rank = comm.rank();
+  for (const std::size_t step : {std::size_t{0}, std::size_t{1}, std::size_t{701}}) {
+    std::vector<std::size_t> counts(n);
+    for (std::uint32_t of = 0; of < n; ++of) counts[of] = (n - 1 - of) * step;  // the last rank has none
+    const std::size_t length = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    const auto before = std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
+    for (const bool waits : {false, true}) {
+      std::vector<float> in(length), sums(length), out(counts[rank], -1), whole(length, -1);
+      for (std::size_t i = 0; i < length; ++i) in[i] = input(rank, i);
+      for (std::size_t i = 0; i < length; ++i) sums[i] = exact(ReduceOp::sum, DType::float32, n, i);
+      const std::vector<float> values = in;
+      waits ? comm.reduce_scatter_v_async(in, out, ReduceOp::sum, counts).wait()
+            : comm.reduce_scatter_v(in, out, ReduceOp::sum, counts);
+      EXPECT_EQ(values, in);
+      EXPECT_TRUE(std::equal(out.begin(), out.end(), sums.begin() + static_cast<std::ptrdiff_t>(before)));
+      waits ? comm.all_gather_v_async(out, whole, counts).wait() : comm.all_gather_v(out, whole, counts);
+      EXPECT_EQ(sums, whole);
+      // In place.
+      const auto part = std::span(in).subspan(before, counts[rank]);
+      comm.reduce_scatter_v(in, part, ReduceOp::sum, counts, {.factor = 2});
+      comm.all_gather_v(part, in, counts);
+      for (float& value : sums) value *= 2;
+      EXPECT_EQ(sums, in);
+    }
+  }
+}
+
 // Every collective, blocking and asynchronous, in place and out of place, where the protocol has it and where others stand
 // in.
 void check_every_collective(Communicator& comm) {
@@ -172,6 +201,7 @@ void check_every_collective(Communicator& comm) {
     comm.all_reduce(TensorView{floats.data(), part, DType::float32}, ReduceOp::sum, {.factor = 0.5});
     EXPECT_EQ(std::vector<float>(part, 1.5F * static_cast<float>(n)), floats);
   }
+  check_unequal_parts(comm);
 }
 
 template <class T>

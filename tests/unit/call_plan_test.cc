@@ -67,6 +67,39 @@ TEST_F(Plan, OtherwiseEachPartIsAnAllReduceInMemoryOfItsOwn) {
   }
 }
 
+TEST_F(Plan, PartsOfDifferentLengthsAreReductionsToTheirRanks) {
+  const std::size_t counts[] = {1, 2, 0, 3};
+  const CollectiveCall call{Collective::reduce_scatter, ReduceOp::sum, view(in), view(out), 0, counts};
+  CallPlan plan = plan_of(call, {1, 4, everything}, {});
+  ASSERT_EQ(3U, plan.operations.size()) << "none for rank 2, which has no part";
+  const std::uint32_t roots[] = {0, 1, 3};
+  const std::size_t lengths[] = {1, 2, 3}, begins[] = {0, 1, 3};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(Collective::reduce, plan.operations[i].collective);
+    EXPECT_EQ(roots[i], plan.operations[i].root);
+    EXPECT_EQ(lengths[i], plan.operations[i].elements);
+    EXPECT_EQ(in.data() + begins[i], plan.operations[i].data);
+    EXPECT_EQ(i == 1 ? out.data() : nullptr, plan.operations[i].out);
+  }
+  EXPECT_FALSE(plan.staged);
+
+  plan = plan_of(call, {1, 4, sums_only}, {});
+  ASSERT_EQ(3U, plan.operations.size());
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(Collective::all_reduce, plan.operations[i].collective);
+    EXPECT_EQ(lengths[i], plan.operations[i].elements);
+    EXPECT_EQ(0, std::memcmp(plan.operations[i].data, in.data() + begins[i], lengths[i] * 4));
+  }
+  static_cast<float*>(plan.operations[1].data)[1] = 42;
+  plan.finish();
+  EXPECT_EQ((std::vector<float>{1, 42}), out);
+
+  const std::size_t equal[] = {2, 2, 2};
+  plan = plan_of({Collective::reduce_scatter, ReduceOp::sum, view(in), view(out), 0, equal}, {1, 3, everything}, {});
+  ASSERT_EQ(1U, plan.operations.size());
+  EXPECT_EQ(Collective::reduce_scatter, plan.operations[0].collective);
+}
+
 TEST_F(Plan, ARootReducesInPlaceAndTheOthersApart) {
   for (const std::uint32_t root : {0U, 1U}) {
     const CallPlan plan = plan_of({Collective::reduce, ReduceOp::sum, view(in), view(in), root}, {1, 3, sums_only}, {});
@@ -86,6 +119,42 @@ TEST_F(Plan, AnAllGatherIsABroadcastFromEachRank) {
     EXPECT_EQ(bytes.data() + rank * 8, plan.operations[rank].data);
   }
   EXPECT_EQ((std::vector<float>{0, 1, 0, 0, 4, 5}), in) << "its own part is in place";
+}
+
+TEST_F(Plan, PartsOfDifferentLengthsAreBroadcastsFromThoseThatHaveSome) {
+  const std::size_t counts[] = {1, 2, 0, 3};
+  const CollectiveCall call{Collective::all_gather, ReduceOp::sum, view(out), view(in), 0, counts};
+  const CallPlan plan = plan_of(call, {1, 4, everything}, {});
+  ASSERT_EQ(3U, plan.operations.size());
+  const std::uint32_t roots[] = {0, 1, 3};
+  const std::size_t lengths[] = {1, 2, 3}, begins[] = {0, 1, 3};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(Collective::broadcast, plan.operations[i].collective);
+    EXPECT_EQ(roots[i], plan.operations[i].root);
+    EXPECT_EQ(lengths[i] * 4, plan.operations[i].elements);
+    EXPECT_EQ(in.data() + begins[i], plan.operations[i].data);
+  }
+  EXPECT_EQ((std::vector<float>{0, 0, 0, 3, 4, 5}), in) << "its own part is in place";
+}
+
+TEST_F(Plan, CountsThatDoNotAddUpAreRefused) {
+  const auto refusal_of = [&](const std::vector<std::size_t>& counts) {
+    const std::string text = refusal({Collective::all_gather, ReduceOp::sum, view(out), view(in), 0, counts});
+    const CollectiveCall scatter{Collective::reduce_scatter, ReduceOp::sum, view(in), view(out), 0, counts};
+    EXPECT_EQ(text.empty(), refusal(scatter).empty());
+    return text;
+  };
+  const char* const expected =
+      "all_gather_v: the input has 2 float32, the output 6 float32, for 3 ranks: counts must have 3 lengths, the sum 6, and "
+      "2 for rank 1";
+  EXPECT_EQ("", refusal_of({4, 2, 0}));
+  EXPECT_EQ(expected, refusal_of({})) << "no lengths";
+  EXPECT_EQ(expected, refusal_of({4, 2})) << "too few";
+  EXPECT_EQ(expected, refusal_of({4, 2, 0, 0})) << "too many";
+  EXPECT_EQ(expected, refusal_of({3, 2, 0})) << "a sum too short";
+  EXPECT_EQ(expected, refusal_of({4, 2, 1})) << "a sum too long";
+  EXPECT_EQ(expected, refusal_of({2, 4, 0})) << "another length for this rank";
+  EXPECT_EQ(expected, refusal_of({SIZE_MAX, 2, 5})) << "a sum that wraps";
 }
 
 TEST_F(Plan, AFactorChangesNoInputButAnInPlaceOne) {
@@ -121,6 +190,11 @@ TEST_F(Plan, WhatCannotBeIsRefusedWithTheReason) {
   const auto part = [&](std::size_t at) { return TensorView{in.data() + at, 2, DType::float32}; };
   EXPECT_EQ("", refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(2)}));
   expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(0)}), "overlaps");
+  const std::size_t counts[] = {3, 2, 1};
+  EXPECT_EQ("", refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(3), 0, counts}));
+  EXPECT_EQ("", refusal({Collective::all_gather, ReduceOp::sum, part(3), view(in), 0, counts}));
+  expect(refusal({Collective::reduce_scatter, ReduceOp::sum, view(in), part(2), 0, counts}), "overlaps");
+  expect(refusal({Collective::all_gather, ReduceOp::sum, part(2), view(in), 0, counts}), "overlaps");
   expect(refusal({Collective::all_reduce, ReduceOp::max, view(in), view(in)}, everything, 2.0),
          "a factor requires a sum of floats");
   expect(refusal({Collective::broadcast}, everything, 2.0), "a factor requires a sum of floats");
