@@ -170,6 +170,14 @@ Tensors tensors(const void* in, std::size_t in_length, void* out, std::size_t ou
   return {{in, in_length, type}, {out, out_length, type}};
 }
 
+std::vector<TensorView> tensors(void* const* inout, const size_t* lengths, std::size_t count, netsum_dtype dtype) {
+  std::vector<TensorView> list;
+  for (std::size_t i = 0; i < count; ++i) {
+    list.push_back({(&given(inout, "inout"))[i], (&given(lengths, "lengths"))[i], cast<DType>(dtype)});
+  }
+  return list;
+}
+
 // One length for each rank; the sum is that of a tensor of all parts. A sum that wraps is refused as too short.
 struct Counts {
   Counts(const size_t* counts, const netsum::Communicator& communicator)
@@ -358,6 +366,14 @@ netsum_status netsum_all_reduce(netsum_communicator* communicator, const void* i
   });
 }
 
+netsum_status netsum_all_reduce_coalesced(netsum_communicator* communicator, void* const* inout, const size_t* lengths,
+                                          size_t count, netsum_dtype dtype, netsum_op op, const netsum_call* call) {
+  return attempt([&] {
+    netsum::Communicator& c = given(communicator, "communicator").communicator;
+    c.all_reduce_coalesced(tensors(inout, lengths, count, dtype), cast<ReduceOp>(op), options_of(call));
+  });
+}
+
 netsum_status netsum_reduce(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype, netsum_op op,
                             uint32_t root, const netsum_call* call) {
   return attempt([&] {
@@ -426,6 +442,14 @@ netsum_status netsum_all_reduce_async(netsum_communicator* communicator, const v
   return issue(communicator, work, [&](netsum::Communicator& c) {
     const Tensors t = tensors(in, length, out, length, dtype);
     return c.all_reduce_async(t.in, t.out, cast<ReduceOp>(op), options_of(call));
+  });
+}
+
+netsum_status netsum_all_reduce_coalesced_async(netsum_communicator* communicator, void* const* inout, const size_t* lengths,
+                                                size_t count, netsum_dtype dtype, netsum_op op, const netsum_call* call,
+                                                netsum_work** work) {
+  return issue(communicator, work, [&](netsum::Communicator& c) {
+    return c.all_reduce_coalesced_async(tensors(inout, lengths, count, dtype), cast<ReduceOp>(op), options_of(call));
   });
 }
 

@@ -224,6 +224,9 @@ class NETSUM_API Communicator {
   void all_reduce(TensorView inout, ReduceOp op, const CallOptions& call = {});
   // `out` is `in`, or apart from it; both have the same elements.
   void all_reduce(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  // All-reduces of a list of tensors of one type, apart from each other. All tensors of up to 16 KiB are copied into one
+  // operation. The list has the same lengths on all ranks, and is read during this call alone.
+  void all_reduce_coalesced(std::span<const TensorView> inout, ReduceOp op, const CallOptions& call = {});
   // The result goes to `root` alone; the others' tensors stay as they are.
   void reduce(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call = {});
   // `in` has as many parts as ranks, each as long as `out`, which gets the reduction of part rank(). `out` is that part of
@@ -248,6 +251,8 @@ class NETSUM_API Communicator {
 
   [[nodiscard]] Work all_reduce_async(TensorView inout, ReduceOp op, const CallOptions& call = {});
   [[nodiscard]] Work all_reduce_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
+  [[nodiscard]] Work all_reduce_coalesced_async(std::span<const TensorView> inout, ReduceOp op,
+                                                const CallOptions& call = {});
   [[nodiscard]] Work reduce_async(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call = {});
   [[nodiscard]] Work reduce_scatter_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call = {});
   [[nodiscard]] Work broadcast_async(TensorView inout, std::uint32_t root, const CallOptions& call = {});

@@ -147,6 +147,10 @@ NETSUM_API netsum_status netsum_abort(netsum_communicator* communicator, const c
  * `in`, or apart from it; reduce_scatter's may be rank's part of `in`, and all_gather's `in` rank's part of `out`. */
 NETSUM_API netsum_status netsum_all_reduce(netsum_communicator* communicator, const void* in, void* out, size_t length,
                                            netsum_dtype dtype, netsum_op op, const netsum_call* call);
+/* Of `count` tensors, each with its length; short ones share one operation. */
+NETSUM_API netsum_status netsum_all_reduce_coalesced(netsum_communicator* communicator, void* const* inout,
+                                                     const size_t* lengths, size_t count, netsum_dtype dtype, netsum_op op,
+                                                     const netsum_call* call);
 NETSUM_API netsum_status netsum_reduce(netsum_communicator* communicator, void* inout, size_t length, netsum_dtype dtype,
                                        netsum_op op, uint32_t root, const netsum_call* call);
 NETSUM_API netsum_status netsum_reduce_scatter(netsum_communicator* communicator, const void* in, void* out,
@@ -168,6 +172,9 @@ NETSUM_API netsum_status netsum_barrier(netsum_communicator* communicator, const
 NETSUM_API netsum_status netsum_all_reduce_async(netsum_communicator* communicator, const void* in, void* out, size_t length,
                                                  netsum_dtype dtype, netsum_op op, const netsum_call* call,
                                                  netsum_work** work);
+NETSUM_API netsum_status netsum_all_reduce_coalesced_async(netsum_communicator* communicator, void* const* inout,
+                                                           const size_t* lengths, size_t count, netsum_dtype dtype,
+                                                           netsum_op op, const netsum_call* call, netsum_work** work);
 NETSUM_API netsum_status netsum_reduce_async(netsum_communicator* communicator, void* inout, size_t length,
                                              netsum_dtype dtype, netsum_op op, uint32_t root, const netsum_call* call,
                                              netsum_work** work);

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/crc32c.h"
 #include "kernels/kernels.h"
 #include "netsum/error.h"
 #include "runtime/thread.h"
@@ -40,7 +41,8 @@ using stream::Operation;
 }
 
 [[nodiscard]] Error refused(const CollectiveCall& call, const std::string& why) {
-  return {ErrorCode::bad_argument, std::string(name_of(call.collective)) + (call.counts ? "_v: " : ": ") + why};
+  const std::string form = call.counts ? "_v" : call.place ? "_coalesced: tensor " + std::to_string(*call.place) : "";
+  return {ErrorCode::bad_argument, name_of(call.collective) + form + ": " + why};
 }
 
 [[nodiscard]] bool has_root(Collective collective) {
@@ -155,6 +157,35 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
     throw refused(call,
                   std::string("a factor requires a sum of floats, not ") + to_string(call.op) + " of " + to_string(dtype));
   }
+}
+
+// Whether a tensor of a list shares an operation: copying so few bytes, there and back, takes less time than one of its own.
+[[nodiscard]] bool is_packed(const TensorView& tensor) {
+  return bytes_in(tensor) <= std::size_t{16} << 10;
+}
+
+[[nodiscard]] CollectiveCall all_reduce_of(const TensorView& tensor, ReduceOp op, std::optional<std::size_t> place = {}) {
+  return {.collective = Collective::all_reduce, .op = op, .in = tensor, .out = tensor, .place = place};
+}
+
+void check(std::span<const TensorView> tensors, ReduceOp op, const Caller& caller, const std::optional<double>& factor) {
+  std::vector<std::size_t> places;  // of those with elements
+  for (std::size_t place = 0; place < tensors.size(); ++place) {
+    const CollectiveCall call = all_reduce_of(tensors[place], op, place);
+    check(call, caller, factor);
+    if (call.in.dtype != tensors.front().dtype) {
+      throw refused(call, std::string("its type is ") + to_string(call.in.dtype) + ", and that of tensor 0 " +
+                              to_string(tensors.front().dtype) + ": make one call for each type");
+    }
+    if (call.in.elements > 0) places.push_back(place);
+  }
+  const auto begin = [&](std::size_t place) { return begin_of(tensors[place]); };
+  std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) { return begin(a) < begin(b); });
+  const auto overlap = std::adjacent_find(places.begin(), places.end(), [&](std::size_t a, std::size_t b) {
+    return begin(a) + bytes_in(tensors[a]) > begin(b);
+  });
+  if (overlap == places.end()) return;
+  throw refused(all_reduce_of(tensors[*overlap], op, *overlap), "it overlaps tensor " + std::to_string(overlap[1]));
 }
 
 // As aligned as any element.
@@ -281,6 +312,42 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
   } else if (!own) {
     operation.collective = Collective::all_reduce;
     operation.root = 0;
+  }
+  return plan;
+}
+
+CallPlan plan_of(std::span<const TensorView> tensors, ReduceOp op, const Caller& caller, std::optional<double> factor) {
+  check(tensors, op, caller, factor);
+  CallPlan plan;
+  const auto add = [&](const TensorView& tensor) {
+    plan.operations.push_back(plan_of(all_reduce_of(tensor, op), caller, factor).operations.front());
+  };
+  std::vector<TensorView> packed;
+  std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(packed), is_packed);
+  if (!packed.empty()) {
+    TensorView pack = packed.front();
+    for (const TensorView& tensor : std::span(packed).subspan(1)) pack.elements += tensor.elements;
+    plan.staged = memory_for(all_reduce_of(pack, op));
+    pack.data = plan.staged.get();
+    std::byte* at = plan.staged.get();
+    std::uint32_t lengths = 0;
+    for (const TensorView& tensor : packed) {
+      copy_bytes(at, begin_of(tensor), bytes_in(tensor));
+      at += bytes_in(tensor);
+      lengths = crc32c(std::as_bytes(std::span(&tensor.elements, 1)), lengths);
+    }
+    add(pack);
+    plan.operations.back().tag = lengths;  // ranks that pack other tensors must not add them up
+    plan.last = [packed = std::move(packed), from = pack.data] {
+      auto* sums = static_cast<const std::byte*>(from);
+      for (const TensorView& tensor : packed) {
+        copy_bytes(begin_of(tensor), sums, bytes_in(tensor));
+        sums += bytes_in(tensor);
+      }
+    };
+  }
+  for (const TensorView& tensor : tensors) {
+    if (!is_packed(tensor)) add(tensor);
   }
   return plan;
 }

@@ -21,10 +21,11 @@ struct CollectiveCall {
   TensorView in{}, out{};
   std::uint32_t root = 0;
   std::optional<std::span<const std::size_t>> counts{};  // elements of each rank's part; empty: all parts are equally long
+  std::optional<std::size_t> place{};                    // in a list of tensors
 };
 
 struct CallPlan {
-  std::vector<stream::Operation> operations;  // in order; their numbers and tags are the caller's
+  std::vector<stream::Operation> operations;  // in order; the caller numbers them, and adds its tag
   std::function<void()> last;                 // what is left to do once all have ended well; empty: nothing
   std::shared_ptr<std::byte> staged;          // memory that the operations use
 
@@ -46,5 +47,8 @@ struct Caller {
 
 // Throws Error: bad_argument, before anything has happened.
 [[nodiscard]] CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional<double> factor);
+// All-reduces of tensors of one type. All short ones are one operation.
+[[nodiscard]] CallPlan plan_of(std::span<const TensorView> tensors, ReduceOp op, const Caller& caller,
+                               std::optional<double> factor);
 
 }  // namespace netsum::collective

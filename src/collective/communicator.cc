@@ -274,7 +274,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   [[nodiscard]] std::shared_ptr<PendingOperation> issue(Operation operation, const CallOptions& call) {
     if (const auto failure = engine->failure()) throw failed_earlier("the communicator", *failure);
     operation.number = next_operation++;
-    operation.tag = call.tag;
+    operation.tag += call.tag;
     const Time issued = runtime::now();
     auto pending = std::make_shared<PendingOperation>(operation, issued, after(issued, patience_of(call)));
     pending->meanwhile = call.while_waiting;
@@ -316,8 +316,10 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   }
 
   void run(const collective::CollectiveCall& what, const CallOptions& call) {
-    collective::CallPlan plan = collective::plan_of(what, caller(), call.factor);
-    if (plan.operations.size() > 1) return submit(std::move(plan), call).wait();
+    run(collective::plan_of(what, caller(), call.factor), call);
+  }
+  void run(collective::CallPlan plan, const CallOptions& call) {
+    if (plan.operations.size() != 1) return submit(std::move(plan), call).wait();
     run(plan.operations.front(), call);
     plan.finish();
   }
@@ -541,6 +543,10 @@ void Communicator::all_reduce(TensorView inout, ReduceOp op, const CallOptions& 
 void Communicator::all_reduce(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
   Call(impl())->run(to_all_reduce(borrowed(in), out, op), call);
 }
+void Communicator::all_reduce_coalesced(std::span<const TensorView> inout, ReduceOp op, const CallOptions& call) {
+  const Call here(impl());
+  here->run(collective::plan_of(inout, op, here->caller(), call.factor), call);
+}
 void Communicator::reduce(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call) {
   Call(impl())->run(to_reduce(inout, op, root), call);
 }
@@ -570,6 +576,10 @@ Work Communicator::all_reduce_async(TensorView inout, ReduceOp op, const CallOpt
 }
 Work Communicator::all_reduce_async(ConstTensorView in, TensorView out, ReduceOp op, const CallOptions& call) {
   return Call(impl())->submit(to_all_reduce(borrowed(in), out, op), call);
+}
+Work Communicator::all_reduce_coalesced_async(std::span<const TensorView> inout, ReduceOp op, const CallOptions& call) {
+  const Call here(impl());
+  return here->submit(collective::plan_of(inout, op, here->caller(), call.factor), call);
 }
 Work Communicator::reduce_async(TensorView inout, ReduceOp op, std::uint32_t root, const CallOptions& call) {
   return Call(impl())->submit(to_reduce(inout, op, root), call);

@@ -73,6 +73,14 @@ void check_every_call(netsum_communicator* c, std::uint32_t rank, bool waits) {
                  : netsum_all_gather(c, from, out.data(), 1, t, nullptr);
   });
   EXPECT_EQ((std::vector<std::int64_t>{1, 2}), out);
+  std::vector<std::int64_t> list{own, 2 * own, 3 * own};
+  void* const each[] = {list.data() + 1, list.data()};
+  const std::size_t lengths[] = {2, 1};
+  carry_out([&](netsum_work** work) {
+    return waits ? netsum_all_reduce_coalesced_async(c, each, lengths, 2, t, NETSUM_SUM, nullptr, work)
+                 : netsum_all_reduce_coalesced(c, each, lengths, 2, t, NETSUM_SUM, nullptr);
+  });
+  EXPECT_EQ((std::vector<std::int64_t>{3, 6, 9}), list);
   const std::size_t counts[ranks] = {2, 0};
   std::vector<std::int64_t> all(2, -1);
   carry_out([&](netsum_work** work) {
@@ -253,6 +261,8 @@ TEST_F(CApi, WrongArgumentsAreRefusedInWords) {
     expect_refused(netsum_all_reduce(own, &value, &value, 1, NETSUM_FLOAT32, static_cast<netsum_op>(300), nullptr),
                    "is not a reduction");
     expect_refused(netsum_all_gather(own, &value, &value, SIZE_MAX, NETSUM_FLOAT32, nullptr), "are too many");
+    expect_refused(netsum_all_reduce_coalesced(own, nullptr, nullptr, 1, NETSUM_FLOAT32, NETSUM_SUM, nullptr),
+                   "inout is a null pointer");
     const size_t wrap[ranks] = {SIZE_MAX, 2};
     expect_refused(netsum_all_gather_v(own, &value, &value, wrap, NETSUM_FLOAT32, nullptr), "all_gather_v: ");
     expect_refused(netsum_reduce_scatter_v(own, &value, &value, nullptr, NETSUM_FLOAT32, NETSUM_SUM, nullptr),

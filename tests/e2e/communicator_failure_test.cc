@@ -100,6 +100,16 @@ TEST(Mismatch, OfTag) {
 TEST(Mismatch, OfCollective) {
   expect_mismatch({usual, {"barrier", [](Communicator& comm) { comm.barrier(); }}});
 }
+TEST(Mismatch, OfALengthInAListThatIsAsLongInAll) {
+  const auto list = [](std::size_t first) {
+    return Call{"300 float32", [first](Communicator& comm) {
+                  std::vector<float> values(300);
+                  const TensorView tensors[] = {{values.data(), first}, {values.data() + first, 300 - first}};
+                  comm.all_reduce_coalesced(tensors, ReduceOp::sum);
+                }};
+  };
+  expect_mismatch({list(100), list(200)});
+}
 TEST(Mismatch, OfRoot) {
   const auto from = [](std::uint32_t root) {
     return Call{"broadcast", [root](Communicator& comm) {

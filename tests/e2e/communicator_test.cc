@@ -149,6 +149,29 @@ void check_unequal_parts(Communicator& comm) {
   }
 }
 
+void check_list_of_tensors(Communicator& comm) {
+  const std::vector<std::size_t> lists[] = {{}, {0}, {5}, {1, 0, 300, 4096, 7}, {20'000, 3, 4097, 2}};
+  for (const auto& list : lists) {
+    for (const bool waits : {false, true}) {
+      std::vector<std::vector<float>> values;
+      for (const std::size_t length : list) {
+        values.emplace_back(length);
+        for (std::size_t i = 0; i < length; ++i) values.back()[i] = input(comm.rank(), i);
+      }
+      {
+        const std::vector<TensorView> tensors(values.begin(), values.end());
+        if (!waits) comm.all_reduce_coalesced(tensors, ReduceOp::sum, {.factor = 2});
+        if (waits) comm.all_reduce_coalesced_async(tensors, ReduceOp::sum, {.tag = 4, .factor = 2}).wait();
+      }
+      for (const auto& sums : values) {
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+          ASSERT_EQ(2 * exact(ReduceOp::sum, DType::float32, comm.world_size(), i), sums[i]);
+        }
+      }
+    }
+  }
+}
+
 // Every collective, blocking and asynchronous, in place and out of place, where the protocol has it and where others stand
 // in.
 void check_every_collective(Communicator& comm) {
@@ -202,6 +225,7 @@ void check_every_collective(Communicator& comm) {
     EXPECT_EQ(std::vector<float>(part, 1.5F * static_cast<float>(n)), floats);
   }
   check_unequal_parts(comm);
+  check_list_of_tensors(comm);
 }
 
 template <class T>

@@ -157,6 +157,60 @@ TEST_F(Plan, CountsThatDoNotAddUpAreRefused) {
   EXPECT_EQ(expected, refusal_of({SIZE_MAX, 2, 5})) << "a sum that wraps";
 }
 
+TEST_F(Plan, ShortTensorsOfAListShareAnOperation) {
+  std::vector<float> most(4096, 2), more(4097, 3);
+  const TensorView tensors[] = {view(out), view(more), {nullptr, 0, DType::float32}, view(most), view(in)};
+  const CallPlan plan = plan_of(tensors, ReduceOp::sum, {1, 3, sums_only}, {});
+  ASSERT_EQ(2U, plan.operations.size());
+  const stream::Operation& packed = plan.operations[0];
+  EXPECT_EQ(Collective::all_reduce, packed.collective);
+  EXPECT_EQ(2U + 4096U + 6U, packed.elements);
+  EXPECT_EQ(nullptr, packed.out);
+  auto* const values = static_cast<float*>(packed.data);
+  EXPECT_EQ(2, values[2]);
+  EXPECT_EQ(5, values[4103]);
+  EXPECT_EQ(more.data(), plan.operations[1].data) << "a long one is not copied";
+  EXPECT_EQ(0U, plan.operations[1].tag);
+  values[1] = 41;
+  values[4103] = 42;
+  plan.finish();
+  EXPECT_EQ((std::vector<float>{0, 41}), out);
+  EXPECT_EQ((std::vector<float>{0, 1, 2, 3, 4, 42}), in);
+
+  const TensorView swapped[] = {view(in), view(out)}, kept[] = {view(out), view(in)};
+  const auto tag_of = [](std::span<const TensorView> list) {
+    return plan_of(list, ReduceOp::sum, {1, 3, everything}, {}).operations.at(0).tag;
+  };
+  EXPECT_NE(tag_of(kept), tag_of(swapped)) << "as long together, and not the same";
+  EXPECT_EQ(tag_of(kept), tag_of(kept));
+  EXPECT_TRUE(plan_of({}, ReduceOp::sum, {1, 3, everything}, {}).operations.empty());
+}
+
+TEST_F(Plan, AListIsRefusedAsAWhole) {
+  std::vector<float> more(20000, 3);
+  std::vector<std::int32_t> whole(2);
+  const auto refusal_of = [](const std::vector<TensorView>& list, ReduceOp op = ReduceOp::sum) -> std::string {
+    try {
+      static_cast<void>(plan_of(list, op, {1, 3, sums_only}, 2.0));
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(ErrorCode::bad_argument, error.code());
+      return error.what();
+    }
+  };
+  const TensorView ints{whole.data(), 2, DType::int32};
+  EXPECT_EQ("all_reduce_coalesced: tensor 1: its type is float16, and that of tensor 0 float32: make one call for each type",
+            refusal_of({view(more), {nullptr, 0, DType::float16}}));
+  EXPECT_EQ("all_reduce_coalesced: tensor 0: a factor requires a sum of floats, not sum of int32", refusal_of({ints}));
+  EXPECT_EQ("all_reduce_coalesced: tensor 1: 5 float32 at a null pointer",
+            refusal_of({view(more), {nullptr, 5, DType::float32}}));
+  EXPECT_EQ("all_reduce_coalesced: tensor 0: it overlaps tensor 2",
+            refusal_of({view(more), view(in), {more.data() + 19999, 1, DType::float32}}));
+  EXPECT_NE("", refusal_of({view(more)}, ReduceOp::max));
+  EXPECT_EQ(std::vector<float>(20000, 3), more) << "no value was multiplied";
+  EXPECT_EQ("", refusal_of({{more.data(), 19999, DType::float32}, {more.data() + 19999, 1, DType::float32}}));
+}
+
 TEST_F(Plan, AFactorChangesNoInputButAnInPlaceOne) {
   std::vector<float> before = in, result(6);
   CallPlan plan = plan_of({Collective::all_reduce, ReduceOp::sum, view(in), view(result)}, {1, 3, everything}, 2.0);
