@@ -41,6 +41,9 @@ endif()
 # What is released is hardened. Some compilers define _FORTIFY_SOURCE by themselves, to something else.
 add_compile_options("$<$<CONFIG:Release,RelWithDebInfo>:-fstack-protector-strong;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
 add_link_options("$<$<CONFIG:Release,RelWithDebInfo>:-Wl,-z,relro,-z,now>")
+# Its bytes do not depend on where it was built (tests/install/same_bytes.sh).
+set(NETSUM_PATHLESS -ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffile-prefix-map=${PROJECT_BINARY_DIR}=./build)
+add_compile_options("$<$<CONFIG:Release,RelWithDebInfo>:${NETSUM_PATHLESS}>")
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(NETSUM_SANITIZE)
   # A sanitizer's tables of globals and of source lines would need a million relocations at each start of a program.
@@ -118,7 +121,7 @@ function(netsum_bpf_object)
   set(shared base/c_integers.h protocol/switchml/chip_rule.h wire/switchml_chip_layout.h)
   list(TRANSFORM shared PREPEND ${PROJECT_SOURCE_DIR}/src/)
   add_custom_command(OUTPUT ${ARG_OBJECT}
-                     COMMAND ${NETSUM_BPF_CLANG} -target bpf -mcpu=v3 -std=gnu11 -O2 -g -ffreestanding -Wall -Wextra -Werror ${ARG_FOLDERS}
+                     COMMAND ${NETSUM_BPF_CLANG} -target bpf -mcpu=v3 -std=gnu11 -O2 -g -ffreestanding -Wall -Wextra -Werror ${NETSUM_PATHLESS} ${ARG_FOLDERS}
                              -I${PROJECT_SOURCE_DIR}/src -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE} -c ${ARG_SOURCE} -o ${ARG_OBJECT}
                      DEPENDS ${ARG_SOURCE} ${shared} ${ARG_DEPENDS} VERBATIM)
 endfunction()
