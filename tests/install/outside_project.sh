@@ -13,7 +13,7 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || {
 }
 "$work/prefix/bin/netsum" --version
 
-cmake -G Ninja -S "$work/examples" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" || {
+cmake -G Ninja -S "$work/examples" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release >"$work/configure.log" || {
   cat "$work/configure.log"
   exit 1
 }
@@ -28,6 +28,7 @@ read -ra libraries <<<"$(pkg-config --libs netsum)"
 for compiler in g++ clang++; do
   "$compiler" -std=c++20 -Wall -Wextra -Wconversion -Werror "${flags[@]}" "$work/examples/hello_all_reduce.cpp" -o "$work/hello" "${libraries[@]}"
   "$work/hello"
+  "$compiler" -std=c++20 -Wall -Wextra -Wconversion -Werror "${flags[@]}" -fsyntax-only "$work/examples/sgd.cpp"
 done
 cat >"$work/connect.cpp" <<'END'
 #include "netsum/communicator.h"
@@ -39,20 +40,36 @@ for standard in c++20 c++2b; do
   g++ "-std=$standard" -Wall -Wextra -Werror -fsyntax-only "${flags[@]}" "$work/connect.cpp"
 done
 
-# From C, which links the shared library alone, and from Python by ctypes: two ranks each.
+# Ranks as processes: from C and Rust, which link the shared library alone, from Python by ctypes, and the training.
 export LD_LIBRARY_PATH="$build/lib"
-for compiler in gcc clang; do
-  "$compiler" -std=c99 -Wall -Wextra -pedantic -Werror "-I$work/prefix/include" "$work/examples/hello_all_reduce.c" -o "$work/hello_c" "-L$build/lib" -lnetsum
-done
 trap 'kill $SWITCH_PID; rm -rf "$work"' EXIT
 coproc SWITCH { "$work/prefix/bin/netsum" switch --listen 127.0.0.1:0 2>/dev/null; }
 read -r _ address <&"${SWITCH[0]}" # "listening ADDRESS"
-for program in "$work/hello_c" "/usr/bin/python3 $work/examples/hello_ctypes.py"; do
-  read -ra command <<<"$program"
-  "${command[@]}" "$address" 0 2 >"$work/first" &
-  "${command[@]}" "$address" 1 2 | grep -x 'rank 1 of 2: every element is 3'
-  wait $!
-  grep -x 'rank 0 of 2: every element is 3' "$work/first"
+# ranks RANKS LINE COMMAND [LAST ARGUMENT]: each of them prints LINE, in which R is its number.
+ranks() {
+  local rank command started=()
+  read -ra command <<<"$3"
+  for ((rank = 0; rank < $1; ++rank)); do
+    "${command[@]}" "$address" "$rank" "$1" "${@:4}" >"$work/rank$rank" &
+    started+=($!)
+  done
+  for ((rank = 0; rank < $1; ++rank)); do
+    wait "${started[rank]}" || { cat "$work/rank$rank" && return 1; }
+    grep -x "${2/R/$rank}" "$work/rank$rank"
+  done
+}
+for compiler in gcc clang; do
+  "$compiler" -std=c99 -Wall -Wextra -pedantic -Werror "-I$work/prefix/include" "$work/examples/hello_all_reduce.c" -o "$work/hello_c" "-L$build/lib" -lnetsum
+  ranks 2 'rank R of 2: every element is 3' "$work/hello_c"
 done
+ranks 2 'rank R of 2: every element is 3' "/usr/bin/python3 $work/examples/hello_ctypes.py"
+if command -v rustc >/dev/null; then
+  rustc -D warnings -L "$build/lib" "$work/examples/hello_all_reduce.rs" -o "$work/hello_rs"
+  ranks 2 'rank R of 2: every element is 3' "$work/hello_rs"
+else
+  echo "skipped: hello_all_reduce.rs, as there is no rustc"
+fi
+ranks 3 "rank R, packets: .* parameters are rank 0's" "$work/build/sgd" udp
+ranks 3 "rank R, shared memory: .* parameters are rank 0's" "$work/build/sgd" shm
 # A refusal has a text and a status.
 { "$work/hello_c" "$address" 2 2 2>&1 || true; } | grep 'rank 2 is not below the world size 2 (bad_argument)'
