@@ -1,10 +1,11 @@
 """Every function that a public header declares can be linked: declared_symbols.py INCLUDE_DIR SHARED_LIBRARY ARCHIVE...
 
 Clang's syntax tree says what the headers declare and do not define; nm says what the shared library exports, and what the
-archives define.
+archives define. And debian/libnetsum1.symbols, from which packages get their dependencies, lists the C functions that it exports.
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -52,17 +53,37 @@ def defined(files, *flags):
     return {name.split("@")[0] for name in names}
 
 
+def packaged(symbols, version, exported):
+    """What is wrong with the package's list of symbols."""
+    text = symbols.read_text()
+    c_functions = {name for name in exported if name.startswith("netsum_")}
+    listed = dict(re.findall(r"^ (netsum_\w+)@NETSUM_1 (\S+)$", text, re.M))
+    for name in sorted(c_functions - listed.keys()):
+        yield f"it lacks ' {name}@NETSUM_1 {'.'.join(version)}~'"
+    for name in sorted(listed.keys() - c_functions):
+        yield f"{name} is not in the library: programs that use it would no longer start"
+    after = f"libnetsum1 (<< {version[0]}.{version[1]}.{int(version[2]) + 1}~)"
+    if after not in text:
+        yield f"C++ symbols do not depend on {after}"
+
+
 def main():
     include, shared, archives = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     wanted = declared(include)
     if len(wanted) < 20:  # the headers declare more: the tree was not understood
         sys.exit(f"declared_symbols: only {len(wanted)} functions found in {include}/netsum")
-    missing = {(name, shared) for name in wanted - defined([shared], "-D")} | {(name, "the archives") for name in wanted - defined(archives)}
+    exported = defined([shared], "-D")
+    missing = {(name, shared) for name in wanted - exported} | {(name, "the archives") for name in wanted - defined(archives)}
     for name, place in sorted(missing):
         plain = subprocess.run(["c++filt", name], capture_output=True, text=True, check=True).stdout.strip()
         print(f"declared_symbols: {plain} is declared in include/netsum, and is not in {place}")
+    symbols = include.parent / "debian/libnetsum1.symbols"
+    version = re.findall(r"^#define NETSUM_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", (include / "netsum/version.h").read_text(), re.M)
+    complaints = list(packaged(symbols, version, exported))
+    for complaint in complaints:
+        print(f"declared_symbols: {symbols}: {complaint}")
     print(f"declared_symbols: {len(wanted)} functions, {len(missing)} missing")
-    sys.exit(1 if missing else 0)
+    sys.exit(1 if missing or complaints else 0)
 
 
 if __name__ == "__main__":
