@@ -3,7 +3,7 @@
 
 usage: bottleneck.py BOTTLENECK TESTBED [unittest arguments]
 
-Traffic runs inside bench/bottleneck/testbed, whose command is this file again (`bottleneck.py inside CASE`): it opens sockets in
+Traffic runs inside papers/bottleneck/testbed, whose command is this file again (`bottleneck.py inside CASE`): it opens sockets in
 the testbed's namespaces and prints what they saw as JSON. Exit code 77: network namespaces are not permitted here.
 """
 import ctypes

@@ -17,7 +17,7 @@ AGAIN = ("switchml-figure6", "atp-figure10", "netreduce-table7")
 
 def reproduce(*arguments, limit=500):
     folders = ":".join(os.path.join(ROOT, "bench", folder) for folder in ("shared", "compare"))
-    return subprocess.run(["/usr/bin/python3", "-B", os.path.join(ROOT, "bench/reproduce/simulated.py"), *arguments], capture_output=True,
+    return subprocess.run(["/usr/bin/python3", "-B", os.path.join(ROOT, "papers/simulated.py"), *arguments], capture_output=True,
                           text=True, timeout=limit, env={**os.environ, "PYTHONPATH": folders}, stdin=subprocess.DEVNULL)
 
 

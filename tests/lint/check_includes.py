@@ -122,7 +122,7 @@ def complaint(folder, bracket, header):
         if {layer, first} & (ALLOWED[folder] | {folder}):
             return None
         return f"{folder}/ may not include {layer}/"
-    if first in {"apps", "bindings", "tests", "bench"}:
+    if first in {"apps", "bindings", "tests", "bench", "papers"}:
         return "src/ includes nothing from above itself"
     if bracket == '"':
         return None if header in GENERATED else "name the folder in the include"

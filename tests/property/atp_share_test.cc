@@ -23,7 +23,7 @@ struct Setting {
   std::size_t elements = 100'000;
   std::uint32_t lanes = 1;
   Stops stops{};
-  // bench/bottleneck/testbed's for scripts/reproduce atp-congestion
+  // papers/bottleneck/testbed's for scripts/reproduce atp-congestion
   Link link{.bytes_per_second = 6.25e6, .queue = 128e3, .mark = 32e3, .delay = 1ms};
 };
 

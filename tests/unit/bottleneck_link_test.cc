@@ -1,6 +1,6 @@
 // The bottleneck link of the congestion measurements: when packets leave, which are dropped, and which are marked, and how.
 #include "base/quantity.h"
-#include "bench/bottleneck/link.h"
+#include "papers/bottleneck/link.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/quantity.h"
-#include "bench/bottleneck/relay.h"
+#include "papers/bottleneck/relay.h"
 
 namespace {
 
@@ -24,7 +24,7 @@ constexpr auto footer =
     "ECN-capable\n"
     "and finds more than --mark before it is delivered with \"congestion experienced\". Addresses and routes are yours to "
     "set, once\n"
-    "the first line is there; bench/bottleneck/testbed does all of it. Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).\n"
+    "the first line is there; papers/bottleneck/testbed does all of it. Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).\n"
     "\n"
     "stdout is JSON lines. First {\"ready\": true, ...}; then, for each direction at the interval and once more at the end "
     "(SIGINT\n"

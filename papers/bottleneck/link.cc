@@ -1,4 +1,4 @@
-#include "bench/bottleneck/link.h"
+#include "papers/bottleneck/link.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "bench/bottleneck/relay.h"
+#include "papers/bottleneck/relay.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "bench/bottleneck/tun.h"
+#include "papers/bottleneck/tun.h"
 
 namespace netsum::bottleneck {
 namespace {

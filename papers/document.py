@@ -2,7 +2,7 @@
 """The generated part of docs/reproduction.md: a row for every table and figure, from the papers' modules and the JSON of full runs. What
 stands outside its marks is written by hand.
 
-document.py --check bench/results/reproduction.json docs/reproduction.md    exit code 1 if the document is not what they give, or lacks a row
+document.py --check papers/reproduction.json docs/reproduction.md    exit code 1 if the document is not what they give, or lacks a row
 document.py --self-test                                            shows that a missing row is found
 """
 import json
@@ -84,9 +84,9 @@ def read(path):
 
 
 def update(made):
-    """Puts what was made into bench/results/reproduction.json and docs/reproduction.md; what was not made again stays."""
+    """Puts what was made into papers/reproduction.json and docs/reproduction.md; what was not made again stays."""
     known = {figure.name for _, _, figures in PAPERS.values() for figure in figures if isinstance(figure, Figure)}
-    path = os.path.join(ROOT, "bench/results/reproduction.json")
+    path = os.path.join(ROOT, "papers/reproduction.json")
     found = {name: each for name, each in {**(read(path) if os.path.exists(path) else {}), **made}.items() if name in known}
     if lacking := known - set(found):
         raise SystemExit(f"reproduce: {path} lacks {', '.join(sorted(lacking))}: --document with all of them once")
@@ -104,10 +104,10 @@ def check(path, document):
         print(f"{path} lacks {name}: scripts/reproduce {str(name)[1:-1]} --document", file=sys.stderr)
         return 1
     if not same:
-        print(f"{document} is not what {path} and bench/reproduce give: scripts/reproduce NAME --document", file=sys.stderr)
+        print(f"{document} is not what {path} and papers/ give: scripts/reproduce NAME --document", file=sys.stderr)
     lacking = without_row()
     for item in lacking:
-        print(f"{item} has no row in bench/reproduce/*_figures.py", file=sys.stderr)
+        print(f"{item} has no row in papers/*_figures.py", file=sys.stderr)
     return 0 if same and not lacking else 1
 
 

@@ -1,4 +1,4 @@
-"""Clusters of real processes on both sides of a bottleneck link (bench/bottleneck/testbed), and what they count over time."""
+"""Clusters of real processes on both sides of a bottleneck link (papers/bottleneck/testbed), and what they count over time."""
 import json
 import os
 import socket
@@ -43,7 +43,7 @@ class Testbed(Network):
 
     def __init__(self, rate, delay, queue="256kB", mark=None, left=1, right=1):
         self.statistics = tempfile.NamedTemporaryFile("r", suffix=".json")
-        super().__init__("bench/bottleneck/testbed", r"[LR]\d+",
+        super().__init__("papers/bottleneck/testbed", r"[LR]\d+",
                          ["--rate", rate, "--delay", delay, "--queue", queue, "--left", left, "--right", right, "--interval", "500ms",
                           *(["--mark", mark] if mark else []), "--stats", self.statistics.name])
 

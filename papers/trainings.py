@@ -1,4 +1,4 @@
-"""Small trainings whose gradients are averaged as netsum does it (bench/reproduce/rank_sums.cc), next to a ring's float32.
+"""Small trainings whose gradients are averaged as netsum does it (papers/rank_sums.cc), next to a ring's float32.
 
 Ranks are in one process: each step computes their gradients one after the other, averages them by the product's kernels, and steps
 once. So runs differ in their sums alone, and a seed is a run on the same machine and PyTorch.
@@ -15,7 +15,7 @@ import sys
 from figure import Result, lines
 from network import ROOT
 
-LIBRARY = os.path.join(ROOT, "build/release/bench/reproduce/librank_sums.so")
+LIBRARY = os.path.join(ROOT, "build/release/papers/librank_sums.so")
 RANKS = 4
 # As rank_sums.cc numbers them; the ring's are Python's.
 WAYS = {"float32, a ring": None, "NetReduce, float32": 0, "SwitchML, block fixed point": 1, "SwitchML, float16": 2, "SwitchML, bfloat16": 3,

@@ -1,4 +1,4 @@
-// Averages of ranks' gradients as netsum makes them, for scripts that train (bench/reproduce/trainings.py): the product's
+// Averages of ranks' gradients as netsum makes them, for scripts that train (papers/trainings.py): the product's
 // kernels behind one function of C.
 #include <algorithm>
 #include <array>

@@ -29,7 +29,7 @@ def chosen(names):
 
 
 def make(figure, options):
-    """What bench/results/reproduction.json has of it."""
+    """What papers/reproduction.json has of it."""
     began = time.monotonic()
     result = figure.make(options.short)
     seconds = time.monotonic() - began

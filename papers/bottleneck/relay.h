@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/time.h"
-#include "bench/bottleneck/link.h"
+#include "papers/bottleneck/link.h"
 
 namespace netsum::bottleneck {
 

@@ -1,4 +1,4 @@
-#include "bench/bottleneck/tun.h"
+#include "papers/bottleneck/tun.h"
 
 #include <fcntl.h>
 #include <linux/if_tun.h>

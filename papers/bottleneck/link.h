@@ -1,5 +1,5 @@
 // One direction of a bottleneck link: a queue that drains at a rate into a wire with a delay. It decides only: packets and
-// the time come in, packets come out when they are due. bench/bottleneck/relay.cc does the I/O and knows the clock.
+// the time come in, packets come out when they are due. papers/bottleneck/relay.cc does the I/O and knows the clock.
 #pragma once
 
 #include <cstddef>
