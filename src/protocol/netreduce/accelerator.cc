@@ -69,12 +69,12 @@ bool Accelerator::add_ring(RingState&& ring) {
   const RingConfig& config = ring->config();
   if (rings_.contains(config.incarnation)) return false;
   std::vector<std::pair<Connection, std::uint32_t>> connections;
-  if (!ring->learned()) {
+  if (!ring->stream().learned()) {
     for (std::uint32_t line = 0; line < ring->lines().size(); ++line) {
       connections.emplace_back(ring->lines()[line].connection, line);
     }
   }
-  if (config.uplink && !ring->learned()) connections.emplace_back(config.uplink->down(), from_above);
+  if (config.uplink && !ring->stream().learned()) connections.emplace_back(config.uplink->down(), from_above);
   std::sort(connections.begin(), connections.end());
   for (std::size_t i = 0; i < connections.size(); ++i) {
     const auto found = table_.find(connections[i].first);
@@ -93,7 +93,7 @@ bool Accelerator::add_ring(RingState&& ring) {
   }
   passing_.insert(config.passing.begin(), config.passing.end());
   lines_ += lines_of(*ring);
-  add_layout(config.layout, ring->learned());
+  add_layout(config.layout, ring->stream().learned());
   rings_.emplace(config.incarnation, std::move(ring));
   last_ = nullptr;
   return true;
@@ -108,7 +108,7 @@ Accelerator::RingState Accelerator::remove_ring(std::uint64_t incarnation) {
   };
   for (const Line& line : found->second->lines()) leave(line.connection);
   if (const auto& uplink = found->second->config().uplink) leave(uplink->down());
-  if (const auto& life = found->second->life()) leave(Uplink{life->up, {}}.down());
+  if (const auto& life = found->second->stream().life()) leave(Uplink{life->up, {}}.down());
   std::erase_if(answers_, [&](const auto& item) { return item.second.first == found->second.get(); });
   for (const Connection& connection : found->second->config().passing) passing_.erase(connection);
   lines_ -= lines_of(*found->second);
@@ -159,7 +159,7 @@ void Accelerator::recorded(const Connection& connection, Sink& sink) {
   if (found == table_.end() || found->second.recorded) return;
   found->second.recorded = true;
   Ring* const ring = found->second.ring;
-  if (ring == nullptr || !ring->learned()) return;
+  if (ring == nullptr || !ring->stream().learned()) return;
   ring->release(found->second.line, sink);
   announce(*ring, sink);
 }
@@ -247,7 +247,7 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
     ++counters_.dropped_known;
     return Verdict::taken;
   }
-  if (entry == nullptr || entry->ring == nullptr || (entry->ring->learned() && entry->line != from_above)) {
+  if (entry == nullptr || entry->ring == nullptr || (entry->ring->stream().learned() && entry->line != from_above)) {
     const bool known = entry != nullptr;
     switch (judge(connection, entry, arrival, now)) {
       case Judgement::pass:
@@ -269,10 +269,10 @@ Accelerator::Verdict Accelerator::on_packet(const Packet& packet, std::span<cons
   }
   Ring& ring = *entry->ring;
   const RingPacket kind = entry->line == from_above ? RingPacket::total : RingPacket::gradient;
-  const bool in_racks = ring.in_racks() && kind == RingPacket::gradient;
+  const bool in_racks = ring.stream().in_racks() && kind == RingPacket::gradient;
   // The beginning of a stream, which hosts repeat as long as nothing comes back.
   const bool beginning = in_racks && entry->first_psn == packet.bth.psn && ring.contributes(entry->line);
-  if (in_racks && (beginning || !ring.life())) recall(ring);
+  if (in_racks && (beginning || !ring.stream().life())) recall(ring);
   serve(ring, kind, entry->line, arrival, sink);
   if (beginning) announce(ring, sink);
   return Verdict::taken;
@@ -304,7 +304,7 @@ Accelerator::Verdict Accelerator::on_missing(Arrival& arrival, Sink& sink) {
 Connection Accelerator::connection_of(std::uint64_t incarnation, std::uint32_t rank) const {
   const auto found = rings_.find(incarnation);
   const auto line = found == rings_.end() ? std::nullopt : found->second->line_of(rank);
-  return !line || !found->second->bound(*line) ? Connection{} : found->second->lines()[*line].connection;
+  return !line || !found->second->stream().bound(*line) ? Connection{} : found->second->lines()[*line].connection;
 }
 
 std::optional<RingMismatch> Accelerator::mismatch(std::uint64_t incarnation) const {
@@ -322,7 +322,7 @@ RankSet Accelerator::bound(std::uint64_t incarnation) const {
   const auto found = rings_.find(incarnation);
   if (found == rings_.end()) return ranks;
   for (std::uint32_t line = 0; line < found->second->lines().size(); ++line) {
-    if (found->second->bound(line)) ranks = ranks.united(found->second->lines()[line].ranks);
+    if (found->second->stream().bound(line)) ranks = ranks.united(found->second->lines()[line].ranks);
   }
   return ranks;
 }

@@ -88,7 +88,7 @@ Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& 
   Ring* ring = nullptr;
   Misfit misfit = Misfit::layout;
   for (const auto& [incarnation, each] : rings_) {
-    if (!each->learned() || !wire::netreduce::has_mark(each->config().layout, arrival.packet.payload)) continue;
+    if (!each->stream().learned() || !wire::netreduce::has_mark(each->config().layout, arrival.packet.payload)) continue;
     misfit = std::max(misfit, Misfit::header);
     const auto read = wire::netreduce::read_header(each->config().layout, arrival.packet.payload);
     if (!read) continue;
@@ -120,19 +120,19 @@ Accelerator::Judgement Accelerator::begin(const Connection& connection, Entry*& 
   // This connection may have been another rank's before. (A bound connection is always in the table: callers of erase()
   // check.)
   const auto live = [&](const Entry* of) { return of != nullptr && of->ring != nullptr && now - of->heard < restart_after; };
-  const auto present = ring->bound(line) ? table_.find(ring->lines()[line].connection) : table_.end();
+  const auto present = ring->stream().bound(line) ? table_.find(ring->lines()[line].connection) : table_.end();
   if (live(entry) || (present != table_.end() && live(&present->second))) {
     ++counters_.dropped_restart;
     return Judgement::drop;
   }
   recall(*ring);
   if (entry != nullptr && entry->ring != nullptr) recall(*entry->ring);
-  const bool alone = ring->bound(line) && ring->answered();  // the other ranks must start again too
+  const bool alone = ring->stream().bound(line) && ring->stream().answered();  // the other ranks must start again too
   if (!alone && !closes(*ring, line, connection)) return refuse(Misfit::open, connection, *header);
   if (entry != nullptr && entry->ring != nullptr && entry->ring != ring) begin_again(*entry->ring, entry->line);
-  const bool again = ring->bound(line) || (entry != nullptr && entry->ring == ring);
+  const bool again = ring->stream().bound(line) || (entry != nullptr && entry->ring == ring);
   if (entry != nullptr && entry->ring == ring && entry->line != line) begin_again(*ring, entry->line);
-  if (ring->bound(line)) begin_again(*ring, line);
+  if (ring->stream().bound(line)) begin_again(*ring, line);
 
   Entry fresh;
   fresh.ring = ring;
@@ -173,13 +173,13 @@ Accelerator::Judgement Accelerator::await(const Connection& connection, const En
 bool Accelerator::closes(const Ring& ring, std::uint32_t line, const Connection& connection) {
   std::vector<HostAddress> from, to;
   for (std::uint32_t other = 0; other < ring.lines().size(); ++other) {
-    if (ring.in_racks() && !ring.contributes(other)) continue;
-    if (other != line && !ring.bound(other)) return true;
+    if (ring.stream().in_racks() && !ring.contributes(other)) continue;
+    if (other != line && !ring.stream().bound(other)) return true;
     const Connection& each = other == line ? connection : ring.lines()[other].connection;
     from.push_back(each.source);
     to.push_back(each.destination);
   }
-  if (ring.in_racks()) return std::equal(from.begin() + 1, from.end(), to.begin());
+  if (ring.stream().in_racks()) return std::equal(from.begin() + 1, from.end(), to.begin());
   std::sort(from.begin(), from.end());
   std::sort(to.begin(), to.end());
   return from == to;
@@ -188,20 +188,16 @@ bool Accelerator::closes(const Ring& ring, std::uint32_t line, const Connection&
 // Restarts the ring without the connection of a line. If no sum was sent, the other hosts repeat message 0 and stay bound;
 // otherwise they cannot take part in another stream of the ring. Across racks another life brings what arrives.
 void Accelerator::begin_again(Ring& ring, std::optional<std::uint32_t> without) {
-  const bool stay = !ring.answered();
+  const bool stay = !ring.stream().answered();
   std::vector<std::pair<std::uint32_t, Table::iterator>> bound;
   for (std::uint32_t line = 0; line < ring.lines().size(); ++line) {
-    if (ring.bound(line)) bound.emplace_back(line, table_.find(ring.lines()[line].connection));
+    if (ring.stream().bound(line)) bound.emplace_back(line, table_.find(ring.lines()[line].connection));
   }
-  if (const auto& life = ring.life()) {
+  if (const auto& life = ring.stream().life()) {
     const auto down = table_.find(Uplink{life->up, {}}.down());
     if (down != table_.end()) down->second.ring = nullptr;
   }
-  const RingCounters counters = ring.counters();
-  const std::uint64_t attempt = ring.attempt();
-  ring = Ring(ring.config(), ring.memory());
-  ring.set_counters(counters);
-  ring.set_attempt(attempt + 1);
+  ring.begin_again();
   for (const auto& [line, item] : bound) {
     if (stay && line != without && ring.contributes(line)) {
       ring.bind(line, item->first, !item->second.recorded);
@@ -214,7 +210,7 @@ void Accelerator::begin_again(Ring& ring, std::optional<std::uint32_t> without) 
 // ---- rings in several racks
 
 void Accelerator::announce(const Ring& ring, Sink& sink) const {
-  if (ring.in_racks() && ring.gathered() && gathered_) gathered_(ring.config().incarnation, sink);
+  if (ring.stream().in_racks() && ring.stream().gathered() && gathered_) gathered_(ring.config().incarnation, sink);
 }
 
 Accelerator::Gathered Accelerator::gathered(std::uint64_t incarnation) const {
@@ -222,9 +218,9 @@ Accelerator::Gathered Accelerator::gathered(std::uint64_t incarnation) const {
   const auto found = rings_.find(incarnation);
   if (found == rings_.end()) return gathered;
   const Ring& ring = *found->second;
-  gathered.complete = ring.in_racks() && ring.gathered();
-  gathered.begun = ring.life().has_value();
-  gathered.attempt = ring.attempt();
+  gathered.complete = ring.stream().in_racks() && ring.stream().gathered();
+  gathered.begun = ring.stream().life().has_value();
+  gathered.attempt = ring.stream().attempt();
   for (std::uint32_t line = 0; gathered.complete && line < ring.lines().size(); ++line) {
     if (ring.lines()[line].way != Way::leaving) continue;
     gathered.leaving = {ring.lines()[line].connection, table_.at(ring.lines()[line].connection).first_psn};
@@ -234,7 +230,8 @@ Accelerator::Gathered Accelerator::gathered(std::uint64_t incarnation) const {
 
 bool Accelerator::begin_life(std::uint64_t incarnation, const RingLife& life, Time now) {
   const auto found = rings_.find(incarnation);
-  if (found == rings_.end() || !found->second->in_racks() || found->second->life() || !found->second->gathered())
+  if (found == rings_.end() || !found->second->stream().in_racks() || found->second->stream().life() ||
+      !found->second->stream().gathered())
     return false;
   Ring& ring = *found->second;
   recall(ring);
@@ -273,7 +270,7 @@ bool Accelerator::begin_life(std::uint64_t incarnation, const RingLife& life, Ti
 
 void Accelerator::end_life(std::uint64_t incarnation) {
   const auto found = rings_.find(incarnation);
-  if (found == rings_.end() || !found->second->in_racks()) return;
+  if (found == rings_.end() || !found->second->stream().in_racks()) return;
   recall(*found->second);
   begin_again(*found->second, std::nullopt);
 }

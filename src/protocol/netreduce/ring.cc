@@ -52,19 +52,12 @@ Ring::Ring(const RingConfig& config, std::span<std::byte> memory)
       lines_(lines_of(config)),
       contributors_(contributors_in(lines_)),
       store_(config, static_cast<std::uint32_t>(lines_.size()), contributors_, memory),
-      peers_(lines_.size()),
+      egresses_(lines_.size()),
+      stream_(config, lines_.size(), contributors_),
       above_(config.uplink, config.layout.seals),
       writer_(config) {
-  for (std::size_t line = 0; line < lines_.size(); ++line) {
-    Peer& peer = peers_[line];
-    peer.bound = !learned();
-    peer.contributes = lines_[line].way != Way::arriving;
-    // A switch below keeps the order itself.
-    const auto& repair = lines_[line].repair;
-    peer.in_order = config.order == Order::ring && lines_[line].way != Way::child && !repair;
-    peer.answers = peer.in_order && lines_[line].answers.has_value();
-    if (repair) peer.heard = repair->first_psn;
-  }
+  progress_.reserve(lines_.size());
+  for (const Line& line : lines_) progress_.emplace_back(line, static_cast<std::uint32_t>(progress_.size()), config.order);
 }
 
 void Ring::serve(RingPacket kind, std::uint32_t line, const Arrival& arrival, Sink& sink) {
@@ -80,26 +73,27 @@ void Ring::serve(RingPacket kind, std::uint32_t line, const Arrival& arrival, Si
 
 void Ring::bind(std::uint32_t line, const Connection& connection, bool held) {
   lines_[line].connection = connection;
-  peers_[line].bound = true;
-  peers_[line].held = held;
+  stream_.bind(line, held);
 }
 
 void Ring::release(std::uint32_t line, Sink& sink) {
-  peers_[line].held = false;
-  for (Place place = peers_[line].sent; store_.holds(place); place = store_.after(place)) {
+  stream_.release(line);
+  for (Place place = progress_[line].sent(); store_.holds(place); place = store_.after(place)) {
     if (store_.at(place).complete) offer(place, line, sink);
   }
 }
 
 void Ring::begin(const RingLife& life, bool held) {
-  life_ = life;
+  stream_.begin(life);
   above_.move_to(life.up);
   for (std::uint32_t line = contributors_; line < lines_.size(); ++line) bind(line, life.arriving.connection, held);
 }
 
-bool Ring::gathered() const {
-  return std::none_of(peers_.begin(), peers_.end(),
-                      [](const Peer& peer) { return peer.contributes && (!peer.bound || peer.held); });
+void Ring::begin_again() {
+  Ring fresh(config_, memory());
+  fresh.counters_ = counters_;
+  fresh.stream_.follow(stream_);
+  *this = std::move(fresh);
 }
 
 std::optional<std::uint32_t> Ring::line_of(std::uint32_t rank) const {
@@ -109,21 +103,14 @@ std::optional<std::uint32_t> Ring::line_of(std::uint32_t rank) const {
   return std::nullopt;
 }
 
-bool Ring::begins_another(std::uint64_t message_on_wire) const {
-  if (message_on_wire != 0) return false;
-  const std::uint64_t now = next().message;
-  const std::uint64_t message = wire::netreduce::extend_message(0, 8 * config_.layout.message.bytes, now);
-  return message == 0 || (message > now ? message - now : now - message) > store_.slots();
-}
-
 Place Ring::next() const {
-  Place least = peers_.front().sent;
-  for (const Peer& peer : peers_) least = std::min(least, peer.sent);
+  Place least = progress_.front().sent();
+  for (const LineProgress& each : progress_) least = std::min(least, each.sent());
   return least;
 }
 
 std::uint64_t Ring::seal_of(const Place& place) const {
-  const std::uint64_t incarnation = life_ ? life_->incarnation : config_.incarnation;
+  const std::uint64_t incarnation = stream_.life() ? stream_.life()->incarnation : config_.incarnation;
   return wire::netreduce::seal_of({incarnation, config_.ring, place.message, place.packet, config_.members});
 }
 
@@ -174,7 +161,7 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
     return std::nullopt;
   }
   store_.first_psn(slot, line) = psn;
-  peers_[line].last_slot = slot;
+  progress_[line].begin(slot);
   return Place{message, 0};
 }
 
@@ -191,7 +178,7 @@ bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t ps
   };
   const auto far_enough = [&](std::int32_t distance, std::uint32_t packets) {
     const auto least = static_cast<std::int32_t>(packets);
-    return learned() ? distance >= least : distance == least;
+    return stream_.learned() ? distance >= least : distance == least;
   };
   const auto to_next = distance_to(header.message + 1);
   if (to_next && !far_enough(*to_next, header.packets)) return false;
@@ -226,7 +213,7 @@ void Ring::add_up(const Place& place, std::uint32_t last_line, const Arrival& la
 void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.packets;
   counters_.bytes += arrival.ip_bytes;
-  if (in_racks() && !life_) {
+  if (stream_.waits()) {
     ++counters_.dropped_before;
     return;
   }
@@ -235,33 +222,34 @@ void Ring::on_packet(std::uint32_t line, const Arrival& arrival, Sink& sink) {
     ++counters_.dropped_icrc;
     return;
   }
-  Peer& peer = peers_[line];
-  const std::optional<Place> place = arrival.shape.first
-                                         ? place_first(line, arrival, sink)
-                                         : placed(store_.find(line, arrival.packet.bth.psn, peer.last_slot), arrival);
-  if (lines_[line].repair) ask_for_missing(line, arrival.packet.bth.psn, place.has_value(), sink);
+  LineProgress& progress = progress_[line];
+  const std::uint32_t psn = arrival.packet.bth.psn;
+  const std::optional<Place> place =
+      arrival.shape.first ? place_first(line, arrival, sink) : placed(progress.find(psn, store_), arrival);
+  if (lines_[line].repair) {
+    const auto [first, count] = progress.missing(psn, place.has_value(), store_);
+    if (count > 0) ask(line, first, count, sink);
+  }
   if (!place) return;
-  if (!peer.contributes && arrival.packet.payload.size() != store_.skipped(place->packet)) {
+  if (!contributes(line) && arrival.packet.payload.size() != store_.skipped(place->packet)) {
     ++counters_.dropped_raw;
     return;
   }
   if (arrival.payload_at() > SumStore::headers_room ||
-      (peer.contributes && !store_.fits(*place, arrival.packet.payload.size()))) {
+      (contributes(line) && !store_.fits(*place, arrival.packet.payload.size()))) {
     ++counters_.dropped_shape;
     return;
   }
-  peer.egress = arrival.egress;
-  if (*place <= peer.newest) peer.repeated = peer.sent;
-  peer.newest = *place;
+  egresses_[line] = arrival.egress;
+  progress.on_packet(*place);
   if (lines_[line].way == Way::leaving) send_header(*place, arrival, sink);
   const std::size_t aggregator = store_.index(*place);
   if (store_.arrived(aggregator, line)) return on_repeat(*place, line, arrival, sink);
   SumStore::Aggregator& a = store_.at(aggregator);
-  const bool last = peer.contributes && a.arrived + 1U == contributors_;
+  const bool last = contributes(line) && a.arrived + 1U == contributors_;
   store_.store(aggregator, line, arrival, last ? arrival.packet.payload.size() - store_.skipped(place->packet) : 0);
-  if (peer.expected == *place) peer.asked = false;
-  while (store_.has(peer.expected, line)) peer.expected = store_.after(peer.expected);
-  if (!peer.contributes) {
+  progress.on_stored(*place, store_);
+  if (!contributes(line)) {
     ++counters_.headers;
     if (a.complete) offer(*place, line, sink);
     return;
@@ -286,16 +274,6 @@ void Ring::ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink&
   packet.aeth = {wire::roce::Aeth::repeat_request, count};
   wire::roce::write(sink.datagram(lines_[line].repair->egress, wire::roce::packet_bytes(packet)), packet);
   counters_.asked += count;
-}
-
-// Whatever is missing before `psn` was lost, or dropped because its message's first packet was: its sender repeats it.
-void Ring::ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink) {
-  Peer& peer = peers_[line];
-  const std::int32_t gap = wire::roce::psn_distance(peer.heard, psn);
-  if (gap < 0 || static_cast<std::size_t>(gap) > store_.size()) return;
-  const std::uint32_t count = static_cast<std::uint32_t>(gap) + (placed ? 0 : 1);
-  if (count > 0) ask(line, peer.heard, count, sink);
-  peer.heard = (psn + 1) & wire::roce::psn_mask;
 }
 
 // The receiver of `of` still misses this sum: what was asked of the senders, or the request, or the sum on its way up or the
@@ -326,9 +304,9 @@ void Ring::on_missing(std::uint32_t line, const Arrival& arrival, Sink& sink) {
 // passes. It is not the accelerator's to send one: a NAK acknowledges all that is before it, and the sender would free what
 // its receiver still lacks.
 void Ring::on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink) {
-  Peer& peer = peers_[line];
-  const auto place = store_.find(line, arrival.packet.bth.psn, peer.last_slot);
-  if (!place || *place >= peer.sent || !store_.has(*place, line)) {
+  LineProgress& progress = progress_[line];
+  const auto place = progress.left(arrival.packet.bth.psn, store_);
+  if (!place) {
     ++counters_.naks_passed;
     // It goes twice, as in send_twice(): a sender goes back once for both.
     const std::span<const std::byte> frame = arrival.frame.first(arrival.ip_at + arrival.ip_bytes);
@@ -340,22 +318,22 @@ void Ring::on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.naks_answered;
   ++counters_.asked_for;
   send_twice(*place, line, sink);
-  send_again(store_.after(*place), line, sink);
-  // The NAK that a gap of the sender's own packets is to provoke was this one.
-  peer.asked = false;
-  send_early(line, sink);
+  for (Place each = store_.after(*place); each < progress.sent() && store_.holds(each); each = store_.after(each)) {
+    ++counters_.asked_for;
+    send_to(each, line, sink);
+  }
+  send_early(progress.on_nak_answered(store_), line, sink);
 }
 
 void Ring::on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink) {
   ++counters_.repeat_requests;
-  Peer& peer = peers_[line];
   const wire::roce::Aeth& asked = arrival.packet.aeth;
   const std::uint32_t psn = arrival.packet.bth.psn;
-  if (peer.held) return;
+  if (stream_.held(line)) return;
   const bool again = asked.syndrome == wire::roce::Aeth::repeat_again;
   const auto packets = static_cast<std::uint32_t>(std::min<std::size_t>(asked.msn, store_.size()));
   for (std::uint32_t i = 0; i < packets; ++i) {
-    const auto place = store_.find(line, (psn + i) & wire::roce::psn_mask, peer.last_slot);
+    const auto place = progress_[line].find((psn + i) & wire::roce::psn_mask, store_);
     if (!place) {
       if (again) ask(line, (psn + i) & wire::roce::psn_mask, 1, sink);
     } else if (store_.at(*place).complete && store_.has(*place, line)) {
@@ -374,15 +352,10 @@ void Ring::on_repeat(const Place& place, std::uint32_t line, const Arrival& arri
     above_.send_up_again(place, store_, counters_, sink);
     return;
   }
-  Peer& peer = peers_[line];
-  if (peer.held || (peer.in_order && place >= peer.sent)) {
-    ++counters_.repeats_held;
-    return;
-  }
-  // It left after its sender had gone back, so that its receiver misses it only if it was lost since, and says so when
-  // something comes behind it.
-  if (peer.answers && place >= peer.repeated && store_.after(place) != peer.sent) {
-    ++counters_.repeats_ignored;
+  using enum LineProgress::Repeat;
+  const LineProgress::Repeat repeat = stream_.held(line) ? held : progress_[line].on_repeat(place, store_);
+  if (repeat != answered) {
+    ++(repeat == held ? counters_.repeats_held : counters_.repeats_ignored);
     return;
   }
   ++counters_.repeats_answered;
@@ -432,38 +405,14 @@ void Ring::on_complete(const Place& place, Sink& sink) {
 
 // Sends the sums that can leave on the line, now that the sum of `place`, or the line's packet, is present.
 void Ring::offer(const Place& place, std::uint32_t line, Sink& sink) {
-  Peer& peer = peers_[line];
-  if (peer.held) return;
-  const bool leaving = lines_[line].way == Way::leaving;
-  const bool ready = !leaving && store_.has(place, line);
-  if (ready && !peer.in_order) send_to(place, line, sink);
-  while (store_.holds(peer.sent) && store_.at(peer.sent).complete && (leaving || store_.has(peer.sent, line))) {
-    if (!leaving && peer.in_order) send_to(peer.sent, line, sink);
-    peer.sent = store_.after(peer.sent);
-  }
-  if (ready && peer.in_order) send_early(line, sink);
+  if (stream_.held(line)) return;
+  send_early(progress_[line].advance(place, store_, [&](const Place& each) { send_to(each, line, sink); }), line, sink);
 }
 
-// A held sum while the line's own packets have a gap before it: a packet was lost on its way here, and its receiver, which
-// alone can ask for it, sees no gap. This sum is sent early: behind a gap the receiver discards it and answers with a NAK.
-// But while the sender goes back, no gap is one before the repeats have come past it.
-void Ring::send_early(std::uint32_t line, Sink& sink) {
-  Peer& peer = peers_[line];
-  if (peer.asked || peer.expected >= peer.newest || !store_.holds(peer.expected)) return;
-  for (Place place = store_.after(peer.expected); store_.holds(place) && place <= peer.newest; place = store_.after(place)) {
-    if (!store_.at(place).complete || !store_.has(place, line)) continue;
-    peer.asked = true;
-    ++counters_.early;
-    return send_twice(place, line, sink);
-  }
-}
-
-// All that has left on the line, from there on.
-void Ring::send_again(const Place& from, std::uint32_t line, Sink& sink) {
-  for (Place place = from; place < peers_[line].sent && store_.holds(place); place = store_.after(place)) {
-    ++counters_.asked_for;
-    send_to(place, line, sink);
-  }
+void Ring::send_early(const std::optional<Place>& place, std::uint32_t line, Sink& sink) {
+  if (!place) return;
+  ++counters_.early;
+  send_twice(*place, line, sink);
 }
 
 // Forwards the packet's headers towards the connection's receiver, without the values, which are summed here.
@@ -480,8 +429,8 @@ void Ring::send_header(const Place& place, const Arrival& arrival, Sink& sink) {
 
 void Ring::send(const Place& place, std::size_t aggregator, std::uint32_t line, const Frame& frame, Sink& sink) {
   ++counters_.results;
-  answered_ = true;
-  if (writer_.write(store_.sum(aggregator, place.packet), frame, lines_[line], peers_[line].egress, sink)) {
+  stream_.on_sent();
+  if (writer_.write(store_.sum(aggregator, place.packet), frame, lines_[line], egresses_[line], sink)) {
     store_.slot(store_.slot_of(place.message)).referenced = true;
   }
 }
@@ -509,26 +458,16 @@ std::optional<RingStall> Ring::stall() const {
 
 void Ring::append_state(std::vector<std::byte>& out) const {
   append_bytes(out, config_.incarnation, above_.expected().message, above_.expected().packet,
-               static_cast<std::uint8_t>(above_.asked() | answered_ << 1 | life_.has_value() << 2));
-  for (const Peer& peer : peers_) {
-    append_bytes(out, peer.sent.message, peer.sent.packet, peer.expected.message, peer.expected.packet,
-                 static_cast<std::uint8_t>(peer.asked | peer.held << 1 | peer.bound << 2), peer.heard,
-                 static_cast<std::uint8_t>(peer.in_order && peer.expected < peer.newest));
-    if (!peer.answers) continue;
-    const Place repeated = std::max(peer.repeated, peer.newest);  // what comes before the newest begins anew
-    append_bytes(out, peer.newest.message, peer.newest.packet, repeated.message, repeated.packet);
-  }
+               static_cast<std::uint8_t>(above_.asked()));
+  stream_.append_state(out);
+  for (const LineProgress& each : progress_) each.append_state(out);
   store_.append_state(
-      [&](const Place& place, std::uint32_t line) { return peers_[line].answers || place >= peers_[line].sent; }, out);
+      [&](const Place& place, std::uint32_t line) { return answers(line) || place >= progress_[line].sent(); }, out);
 }
 
 void Ring::check() const {
   NETSUM_CHECK(counters_.packets == outcomes(counters_));
-  for (std::uint32_t line = 0; line < lines_.size(); ++line) {
-    const Peer& peer = peers_[line];
-    NETSUM_CHECK(peer.expected >= peer.sent);
-    NETSUM_CHECK(peer.held || !store_.holds(peer.sent) || !store_.at(peer.sent).complete || !store_.has(peer.sent, line));
-  }
+  for (std::uint32_t line = 0; line < lines_.size(); ++line) progress_[line].check(store_, stream_.held(line));
 }
 
 }  // namespace netsum::netreduce

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/packet_io.h"
+#include "protocol/netreduce/learned_stream.h"
+#include "protocol/netreduce/line_progress.h"
 #include "protocol/netreduce/ring_config.h"
 #include "protocol/netreduce/sum_store.h"
 #include "protocol/netreduce/sum_writer.h"
@@ -48,62 +50,33 @@ class Ring {
   // The connections of config().lines in this ring's order: first those that contribute, by their lowest ranks, then the
   // others.
   [[nodiscard]] const std::vector<Line>& lines() const { return lines_; }
-  // Whether connections are learned (foreign hosts).
-  [[nodiscard]] bool learned() const {
-    return config_.connections.empty() && (config_.lines.empty() || config_.learned_lines);
-  }
-  // Whether it is a rack's part of a learned ring. Its ranks' packets are dropped until begin(): a host that has died since
-  // must not contribute, and those that live repeat theirs.
-  [[nodiscard]] bool in_racks() const { return config_.learned_lines; }
-  [[nodiscard]] const std::optional<RingLife>& life() const { return life_; }
-  // Grows whenever the rack's connections change.
-  [[nodiscard]] std::uint64_t attempt() const { return attempt_; }
-  void set_attempt(std::uint64_t attempt) { attempt_ = attempt; }
+  [[nodiscard]] const LearnedStream& stream() const { return stream_; }
+  void bind(std::uint32_t line, const Connection& connection, bool held);
+  void release(std::uint32_t line, Sink& sink);
   void begin(const RingLife& life, bool held);
-  // Whether all of the rack's ranks are bound, and recorded.
-  [[nodiscard]] bool gathered() const;
-  [[nodiscard]] bool contributes(std::uint32_t line) const { return peers_[line].contributes; }
+  // Another stream, without connections and sums.
+  void begin_again();
+  [[nodiscard]] bool begins_another(std::uint64_t message_on_wire) const {
+    return stream_.begins_another(message_on_wire, next().message);
+  }
+  [[nodiscard]] bool contributes(std::uint32_t line) const { return line < contributors_; }
   // The line of a rank's own connection. None: it is not at this switch.
   [[nodiscard]] std::optional<std::uint32_t> line_of(std::uint32_t rank) const;
   // Where the line's newest packet with a known next hop went; default-constructed: there was none.
-  [[nodiscard]] const Endpoint& egress(std::uint32_t line) const { return peers_[line].egress; }
-  [[nodiscard]] bool bound(std::uint32_t line) const { return peers_[line].bound; }
+  [[nodiscard]] const Endpoint& egress(std::uint32_t line) const { return egresses_[line]; }
   // Whether the next hop of the line's packets may be unknown: only headers go there, and none of the line's sums.
   [[nodiscard]] bool may_flood(std::uint32_t line) const { return lines_[line].way == Way::leaving; }
   // Whether the line's receiver asks for single packets; or goes back, and its NAKs come here. These do not change.
   [[nodiscard]] bool repeats_singly(std::uint32_t line) const { return lines_[line].repair.has_value(); }
-  [[nodiscard]] bool answers(std::uint32_t line) const { return peers_[line].answers; }
-  // `held`: no sum leaves on it before release().
-  void bind(std::uint32_t line, const Connection& connection, bool held);
-  void release(std::uint32_t line, Sink& sink);
-  // Whether any sum has left: then the ring's stream cannot begin again with the same connections.
-  [[nodiscard]] bool answered() const { return answered_; }
-  // Whether a header with message 0, whose PSN is not that of this ring's message 0, begins another stream. If not, its
-  // message number has wrapped.
-  [[nodiscard]] bool begins_another(std::uint64_t message_on_wire) const;
+  [[nodiscard]] bool answers(std::uint32_t line) const { return progress_[line].answers(); }
 
   [[nodiscard]] const RingCounters& counters() const { return counters_; }
-  void set_counters(const RingCounters& counters) { counters_ = counters; }
   [[nodiscard]] const std::optional<RingMismatch>& mismatch() const { return mismatch_; }
   [[nodiscard]] std::optional<RingStall> stall() const;
   void append_state(std::vector<std::byte>& out) const;
   void check() const;
 
  private:
-  struct Peer {
-    bool bound = false;
-    bool held = false;
-    bool contributes = true, in_order = true;
-    bool answers = false;  // its receiver goes back, and its NAKs are answered from here
-    Endpoint egress;       // of the newest packet
-    Place expected;        // the first not yet arrived
-    Place sent;            // the first whose sum was not yet sent to it
-    bool asked = false;    // a later sum was sent, so that the receiver asks for the missing one
-    Place newest;          // the one that came last
-    Place repeated;        // the first whose sum had not been sent to it when its sender last went back
-    std::uint32_t last_slot = 0;
-    std::uint32_t heard = 0;  // with repair: the PSN behind all that came
-  };
   [[nodiscard]] Place next() const;  // the first sum not yet sent to all
   [[nodiscard]] std::uint64_t seal_of(const Place& place) const;
 
@@ -114,13 +87,11 @@ class Ring {
   void ask_again(const Place& place, std::uint32_t of, Sink& sink);
   void on_repeat_request(std::uint32_t line, const Arrival& arrival, Sink& sink);
   void on_nak(std::uint32_t line, const Arrival& arrival, Sink& sink);
-  void ask_for_missing(std::uint32_t line, std::uint32_t psn, bool placed, Sink& sink);
   void add_up(const Place& place, std::uint32_t last_line, const Arrival& last);
   void on_repeat(const Place& place, std::uint32_t line, const Arrival& arrival, Sink& sink);
   void on_complete(const Place& place, Sink& sink);
   void offer(const Place& place, std::uint32_t line, Sink& sink);
-  void send_early(std::uint32_t line, Sink& sink);
-  void send_again(const Place& from, std::uint32_t line, Sink& sink);
+  void send_early(const std::optional<Place>& place, std::uint32_t line, Sink& sink);
   void send_header(const Place& place, const Arrival& arrival, Sink& sink);
   // The sum, at that aggregator, in a frame of the line.
   void send(const Place& place, std::size_t aggregator, std::uint32_t line, const Frame& frame, Sink& sink);
@@ -131,13 +102,12 @@ class Ring {
   std::vector<Line> lines_;
   std::uint32_t contributors_;  // the first of lines_
   SumStore store_;
-  std::vector<Peer> peers_;
+  std::vector<LineProgress> progress_;  // of each line
+  std::vector<Endpoint> egresses_;
+  LearnedStream stream_;
   SwitchAbove above_;
   SumWriter writer_;
   std::optional<RingMismatch> mismatch_;
-  std::optional<RingLife> life_;
-  std::uint64_t attempt_ = 0;
-  bool answered_ = false;
   RingCounters counters_;
 };
 
