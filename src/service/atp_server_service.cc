@@ -70,6 +70,7 @@ class AtpServerService::Job final : public ServedJob {
     const atp::ServerJobCounters* const counters = machine.job_counters(epoch_);
     report.counters.add(named(counters == nullptr ? atp::ServerJobCounters{} : *counters));
     report.counters.add("chunks_incomplete", counters == nullptr ? 0 : machine.incomplete(epoch_));
+    if (const auto* const drops = machine.drop_sources(epoch_)) drops->add_to(report.dropped_from);
     add_stalled(report, machine.stalled(epoch_, stalled_shown));
   }
 

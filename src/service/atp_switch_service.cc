@@ -59,6 +59,7 @@ class AtpSwitchService::Job final : public ServedJob {
     const atp::SwitchJobCounters* const counters = machine == nullptr ? nullptr : machine->job_counters(epoch_);
     report.counters.add(named(counters == nullptr ? atp::SwitchJobCounters{} : *counters));
     report.counters.add("slots_in_use", counters == nullptr ? 0 : machine->slots_in_use(epoch_));
+    if (counters != nullptr) machine->drop_sources(epoch_)->add_to(report.dropped_from);
   }
 
  private:

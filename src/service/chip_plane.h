@@ -38,6 +38,8 @@ class ChipPlane {
   [[nodiscard]] virtual bool add_job(JobState&& job) = 0;
   virtual JobState remove_job(std::uint64_t epoch) = 0;
   [[nodiscard]] virtual std::optional<switchml::JobCounters> job_counters(std::uint64_t epoch) const = 0;
+  // It does not say where packets came from.
+  [[nodiscard]] static const DropSources<switchml::JobCounters>* drop_sources(std::uint64_t) { return nullptr; }
   [[nodiscard]] virtual switchml::SwitchCounters counters() const = 0;
   [[nodiscard]] virtual std::uint32_t slots_in_use(std::uint64_t epoch) const = 0;
   [[nodiscard]] virtual std::vector<switchml::StalledChunk> stalled(std::uint64_t epoch, std::size_t most) const = 0;

@@ -70,6 +70,7 @@ class SwitchMlJobs<Machine>::Job final : public ServedJob {
     const auto counters = machine.job_counters(epoch_);
     report.counters.add(named(counters ? *counters : switchml::JobCounters{}));
     report.counters.add("slots_in_use", counters ? machine.slots_in_use(epoch_) : 0);
+    if (const auto* const drops = machine.drop_sources(epoch_)) drops->add_to(report.dropped_from);
     if (counters) add_stalled(report, machine.stalled(epoch_, stalled_shown));
   }
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/counters.h"
+#include "base/endpoint.h"
 #include "session/registry.h"
 
 namespace netsum::session {
@@ -14,6 +16,7 @@ namespace netsum::session {
 struct JobReport {
   JobStatus job;
   Counters counters{};
+  std::map<std::string, Endpoint> dropped_from{};  // by the name of a counter: the source of one of its packets
   struct Stalled {
     std::uint64_t operation;
     std::uint32_t chunk, slot;

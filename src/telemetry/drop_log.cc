@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "transport/addresses/addresses.h"
+
 namespace netsum::telemetry {
 namespace {
 
@@ -38,8 +40,11 @@ std::vector<DropLog::Line> DropLog::look(const Report& seen, Time at) {
       if (const auto before = limits_.find({key_of(job), reason.counter}); before != limits_.end()) limit = before->second;
       const std::uint64_t dropped = limit.take(count, at);
       if (dropped == 0) continue;
-      lines.push_back({job.job.tenant, "warning: job '" + job.job.job + "': " + std::to_string(dropped) +
-                                           " packets were dropped, since " + reason.words + " (" + reason.counter + ")"});
+      const auto from = job.dropped_from.find(reason.counter);
+      lines.push_back({job.job.tenant,
+                       "warning: job '" + job.job.job + "': " + std::to_string(dropped) + " packets were dropped, since " +
+                           reason.words + " (" + reason.counter + ")" +
+                           (from == job.dropped_from.end() ? "" : "; one came from " + transport::to_string(from->second))});
     }
   }
   limits_ = std::move(now);

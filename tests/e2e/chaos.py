@@ -413,10 +413,11 @@ class Strangers(Chaos):
         self.assertEqual(job["counters"]["dropped_mismatch"], 0)  # no forgery came as far as a slot
 
     def check_said(self, switch):
-        """The log says why packets were dropped, once and not for each."""
+        """The log says why packets were dropped, and where one came from, once and not for each."""
         for reason in ("dropped_rank", "dropped_rank_epoch", "dropped_source"):
             lines = [line for line in switch.err if "packets were dropped, since" in line and f"({reason})" in line]
             self.assertIn(len(lines), (1, 2), (reason, switch.err[-50:]))
+            self.assertRegex(lines[0], r"; one came from 127\.0\.0\.1:\d+$")
 
     def check_entitled(self, told, counters):
         self.assertEqual(told["not_entitled"], 0, told["examples"])

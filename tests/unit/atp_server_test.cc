@@ -758,6 +758,9 @@ TEST_F(AtpServerTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   receive(single_packet(0, 0, {1}), port(50));
   receive(sum_packet(7, 0, {1}), host(0));  // a rank is not a switch
   EXPECT_EQ(3U, counters().dropped_source);
+  std::map<std::string, Endpoint> sources;
+  server_.drop_sources(epoch)->add_to(sources);
+  EXPECT_EQ((std::map<std::string, Endpoint>{{"dropped_source", host(0)}}), sources) << "the newest";
   direct(0, 0, {1}, [](Common& c) { c.rank_epoch = 101; });
   direct(0, 0, {1}, [](Common& c) { c.rank_epoch = folded; });
   single(0, 0, {1}, [](Common& c) { c.rank_epoch = 101; });

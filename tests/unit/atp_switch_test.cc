@@ -969,6 +969,9 @@ TEST_F(AtpSwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   receive(packet(nothing), port(11));  // another rank's address
   receive(packet(nothing), parent);
   EXPECT_EQ(2U, counters().dropped_source);
+  std::map<std::string, Endpoint> sources;
+  at().drop_sources(epoch)->add_to(sources);
+  EXPECT_EQ((std::map<std::string, Endpoint>{{"dropped_source", parent}}), sources) << "the newest";
   receive(packet([](Common& c) { c.rank_epoch = folded; }), port(10));  // of a sum
   receive(packet([](Common& c) { c.rank_epoch = 101; }), port(10));
   EXPECT_EQ(2U, counters().dropped_rank_epoch);

@@ -208,6 +208,10 @@ TEST_F(ChipSwitchTest, WhatIsNoContributionOfThisJobIsDroppedSilently) {
   EXPECT_EQ(1U, counters().dropped_slot);
   receive(packet_of(header_of({}), 1, 256), host(0));
   EXPECT_EQ(1U, counters().dropped_shape);
+  std::map<std::string, Endpoint> sources;
+  switch_.drop_sources(epoch)->add_to(sources);
+  EXPECT_EQ(4U, sources.size());
+  EXPECT_EQ(host(1), sources["dropped_source"]);
   header = header_of({});
   header.job_epoch = epoch + 1;
   receive(packet_of(header, 1), host(0));

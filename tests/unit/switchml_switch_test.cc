@@ -365,6 +365,9 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   far.slot = 2;
   receive(0, far, 1);
   EXPECT_EQ(1U, counters().dropped_slot);
+  std::map<std::string, Endpoint> sources;
+  switch_.drop_sources(epoch)->add_to(sources);
+  EXPECT_EQ((std::map<std::string, Endpoint>{{"dropped_slot", host(0)}, {"dropped_source", host(1)}}), sources);
   auto forged = good;
   const auto reseal = [&](auto change) {
     forged = good;

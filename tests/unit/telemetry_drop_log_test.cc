@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "telemetry/line_limit.h"
+#include "transport/addresses/addresses.h"
 
 namespace netsum::telemetry {
 namespace {
@@ -51,18 +52,20 @@ TEST(DropLog, SaysHowManyWereDroppedOnceAMinuteForEachReason) {
   DropLog log;
   const Time start{};
   EXPECT_TRUE(log.look(dropping({{"packets", 9}, {"dropped_source", 0}}), start).empty());
-  const auto first = log.look(dropping({{"dropped_source", 3}}), start + seconds(1));
+  Report report = dropping({{"dropped_source", 3}});
+  report.jobs[0].dropped_from = {{"dropped_slot", {}}, {"dropped_source", transport::resolve("10.0.0.9:4711")}};
+  const auto first = log.look(report, start + seconds(1));
   ASSERT_EQ(1U, first.size());
   EXPECT_EQ("red", first[0].tenant);
   EXPECT_EQ(
       "warning: job 'train': 3 packets were dropped, since their source address is not that with which their rank joined "
-      "(dropped_source)",
+      "(dropped_source); one came from 10.0.0.9:4711",
       first[0].text);
   EXPECT_TRUE(log.look(dropping({{"dropped_source", 500}}), start + seconds(60)).empty());
   EXPECT_EQ(1U, log.look(dropping({{"dropped_source", 500}, {"dropped_shape", 1}}), start + seconds(60)).size());
   const auto again = log.look(dropping({{"dropped_source", 900}, {"dropped_shape", 1}}), start + seconds(61));
   ASSERT_EQ(1U, again.size());
-  EXPECT_NE(std::string::npos, again[0].text.find("897 packets"));
+  EXPECT_TRUE(again[0].text.find("897 packets") != std::string::npos && again[0].text.ends_with("(dropped_source)"));
   EXPECT_TRUE(log.look(dropping({{"dropped_source", 900}, {"dropped_shape", 1}}), start + seconds(600)).empty());
 }
 

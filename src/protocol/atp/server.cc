@@ -80,6 +80,9 @@ struct Server::Job {
   std::vector<Endpoint> direct_endpoints;
   std::vector<Endpoint> known_roots;  // roots with a known endpoint
   ServerJobCounters counters;
+  DropSources<ServerJobCounters> drops;
+
+  void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
 
   void move(const std::vector<Endpoint>& roots) {
     config.roots = roots;
@@ -249,10 +252,11 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   counters.bytes += packet.bytes.size();
 
   GradientPacket gradient;
-  if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return void(++counters.dropped_shape);
-  if (!possible(common, config.packet_elements, config.overflow)) return void(++counters.dropped_shape);
+  if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none)
+    return job->drop(counters.dropped_shape, packet);
+  if (!possible(common, config.packet_elements, config.overflow)) return job->drop(counters.dropped_shape, packet);
   const auto ranks = config.topology.decode(gradient.directions);
-  if (!ranks) return void(++counters.dropped_shape);
+  if (!ranks) return job->drop(counters.dropped_shape, packet);
   const bool single = ranks->size() == 1;
   const std::uint32_t rank = ranks->front();
   const ServerMember& member = config.members[rank];
@@ -260,9 +264,9 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   // Accepted sources: the job's switches, and each rank for itself.
   const std::uint32_t position = gradient.directions.only(config.topology.server_level()).value();  // decoded
   const bool by_itself = single && packet.source == member.endpoint;
-  if (!by_itself && packet.source != config.roots[position]) return void(++counters.dropped_source);
+  if (!by_itself && packet.source != config.roots[position]) return job->drop(counters.dropped_source, packet);
   if (!(single && common.rank_epoch == member.epoch) && (by_itself || common.rank_epoch != config.folded_epochs)) {
-    return void(++counters.dropped_rank_epoch);
+    return job->drop(counters.dropped_rank_epoch, packet);
   }
   const bool past_switches = by_itself && config.topology.server_children()[position].is_switch;
   const Ranks direct = past_switches ? job->direct.united(*ranks) : job->direct.minus(*ranks);
@@ -293,21 +297,21 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   if (entry.state == Entry::State::unused ? common.sequence >= job->ring.size() : common.sequence > entry.sequence) {
     // Two windows later: the sender has the result of one window later, for which all ranks had this entry's result.
     if (entry.state != Entry::State::complete || common.sequence != entry.sequence + job->ring.size()) {
-      return void(++counters.dropped_early);
+      return job->drop(counters.dropped_early, packet);
     }
   }
   if (entry.state == Entry::State::unused || common.sequence > entry.sequence) {
     open(*job, entry, common, sink);
     entry.first_rank = rank;
   }
-  if (entry.signature != common.signature) return answer_mismatch(*job, entry, rank, common.signature, now, sink);
+  if (entry.signature != common.signature) return answer_mismatch(*job, entry, packet, rank, common.signature, now, sink);
   if (entry.state == Entry::State::mismatch) {
-    return answer_mismatch(*job, entry, rank, common.signature, now, sink);
+    return answer_mismatch(*job, entry, packet, rank, common.signature, now, sink);
   }
   entry.collision |= common.collision;
   if (entry.state != Entry::State::complete) entry.ecn |= common.ecn || packet.congested || congested;
 
-  if (common.floats) return on_floats(*job, entry, gradient, rank, now, sink);
+  if (common.floats) return on_floats(*job, entry, packet, gradient, rank, now, sink);
   if (entry.seen.intersects(*ranks)) {
     const Ranks missing = ranks->minus(entry.seen);
     if (missing.empty()) return answer_repeat(*job, entry, *ranks, common.elements, config.roots[position], now, sink);
@@ -316,7 +320,7 @@ void Server::on_gradient(const RxView& packet, const Common& common, bool conges
   }
   NETSUM_CHECK(entry.state == Entry::State::collecting);
   Sum sum{job->memory_of(entry) + parameter_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
-  if (!add_to(sum, gradient, config.overflow)) return void(++counters.dropped_shape);
+  if (!add_to(sum, gradient, config.overflow)) return job->drop(counters.dropped_shape, packet);
   entry.elements = sum.elements;
   entry.wide = sum.wide;
   entry.overflow = sum.overflow;
@@ -373,16 +377,17 @@ void Server::begin_floats(Job& job, Entry& entry, Sink& sink) {
   to_everybody(job, packet, sink);
 }
 
-void Server::on_floats(Job& job, Entry& entry, const GradientPacket& gradient, std::uint32_t rank, Time now, Sink& sink) {
+void Server::on_floats(Job& job, Entry& entry, const RxView& packet, const GradientPacket& gradient, std::uint32_t rank,
+                       Time now, Sink& sink) {
   if (entry.state == Entry::State::collecting || entry.state == Entry::State::queued) {
-    return void(++job.counters.dropped_early);  // not asked for
+    return job.drop(job.counters.dropped_early, packet);  // not asked for
   }
   if (entry.state == Entry::State::complete || entry.float_seen.contains(rank)) {
     Ranks one;
     one.insert(rank);
     return answer_repeat(job, entry, one, gradient.common.elements, job.config.members[rank].endpoint, now, sink);
   }
-  if (gradient.common.elements != entry.elements) return void(++job.counters.dropped_shape);
+  if (gradient.common.elements != entry.elements) return job.drop(job.counters.dropped_shape, packet);
   ++job.counters.floats;
   entry.checked |= !gradient.common.unchecked;
   std::memcpy(job.buffer_of(entry.buffer, rank), gradient.payload.data(), gradient.payload.size());
@@ -517,8 +522,9 @@ void Server::ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time n
 }
 
 // Tells every rank once; after that, who contributes again is told alone, as the first answer may be lost.
-void Server::answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::uint32_t signature, Time now, Sink& sink) {
-  ++job.counters.dropped_mismatch;
+void Server::answer_mismatch(Job& job, Entry& entry, const RxView& packet, std::uint32_t rank, std::uint32_t signature,
+                             Time now, Sink& sink) {
+  job.drop(job.counters.dropped_mismatch, packet);
   const bool first = entry.state != Entry::State::mismatch;
   if (first) {
     if (entry.state != Entry::State::collecting) return;  // every rank has sent this call: no rank of the job sends another
@@ -534,6 +540,11 @@ void Server::answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::ui
   for (const ServerMember& member : first ? members : members.subspan(rank, 1)) {
     wire::atp::write_mismatch(sink.datagram(member.endpoint, wire::atp::mismatch_bytes), mismatch);
   }
+}
+
+const DropSources<ServerJobCounters>* Server::drop_sources(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->drops;
 }
 
 const ServerJobCounters* Server::job_counters(std::uint64_t epoch) const {

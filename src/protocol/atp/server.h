@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/counter_list.h"
+#include "base/drop_sources.h"
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
@@ -159,6 +160,7 @@ class Server {
   void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }
 
   [[nodiscard]] const ServerJobCounters* job_counters(std::uint64_t epoch) const;
+  [[nodiscard]] const DropSources<ServerJobCounters>* drop_sources(std::uint64_t epoch) const;
   [[nodiscard]] const ServerCounters& counters() const { return counters_; }
   [[nodiscard]] std::uint32_t incomplete(std::uint64_t epoch) const;                                // chunks
   [[nodiscard]] std::vector<StalledSequence> stalled(std::uint64_t epoch, std::size_t most) const;  // oldest first
@@ -170,13 +172,14 @@ class Server {
   void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
   void open(Job& job, Entry& entry, const wire::atp::Common& common, Sink& sink);
   void complete(Job& job, Entry& entry, Sink& sink);
-  void on_floats(Job& job, Entry& entry, const wire::atp::GradientPacket& gradient, std::uint32_t rank, Time now,
-                 Sink& sink);
+  void on_floats(Job& job, Entry& entry, const RxView& packet, const wire::atp::GradientPacket& gradient, std::uint32_t rank,
+                 Time now, Sink& sink);
   void begin_floats(Job& job, Entry& entry, Sink& sink);
   void send_parameter(Job& job, Entry& entry, bool floats, Sink& sink);
   void answer_repeat(Job& job, Entry& entry, const Ranks& ranks, std::size_t elements, const Endpoint& root, Time now,
                      Sink& sink);
-  void answer_mismatch(Job& job, Entry& entry, std::uint32_t rank, std::uint32_t signature, Time now, Sink& sink);
+  void answer_mismatch(Job& job, Entry& entry, const RxView& packet, std::uint32_t rank, std::uint32_t signature, Time now,
+                       Sink& sink);
   void ask(Job& job, Entry& entry, const Ranks& ranks, bool floats, Time now, Sink& sink);
   void to_everybody(Job& job, std::span<const std::byte> packet, Sink& sink);
   [[nodiscard]] static bool may_tell(Entry& entry, std::uint32_t rank, Time now);

@@ -75,11 +75,13 @@ struct Switch::SlotState {
 struct Switch::Job {
   SwitchJobConfig config;
   SwitchJobCounters counters;
+  DropSources<SwitchJobCounters> drops;
   Gaps gaps;
   std::vector<std::uint64_t> taken;           // ring: sequence numbers of chunks that have taken a slot
   std::vector<std::uint64_t> collided;        // ring: sequence numbers of which a packet did
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
+  void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
   [[nodiscard]] std::uint64_t& collision(std::uint64_t sequence) { return collided[sequence % collided.size()]; }
 
   void move(const SwitchJobConfig& moved) {
@@ -270,7 +272,7 @@ void Switch::on_gradient(const RxView& packet, const Common& common, bool conges
   } else if (!ours && (slot.used || job->collision(common.sequence) == common.sequence)) {
     pass_collided(*job, slot, packet, gradient, sink);
   } else {
-    add_gradient(*job, slot, gradient, *position, now, sink);
+    add_gradient(*job, slot, packet, gradient, *position, now, sink);
   }
 }
 
@@ -279,8 +281,8 @@ std::optional<std::uint32_t> Switch::believe(Job& job, const RxView& packet, con
                                              GradientPacket& gradient) {
   SwitchJobCounters& counters = job.counters;
   const SwitchJobConfig& config = job.config;
-  const auto drop = [](std::uint64_t& counter) {
-    ++counter;
+  const auto drop = [&](std::uint64_t& counter) {
+    job.drop(counter, packet);
     return std::nullopt;
   };
   if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none) return drop(counters.dropped_shape);
@@ -326,8 +328,7 @@ void Switch::on_resend(Job& job, SlotState& slot, const RxView& packet, const Gr
   // Above the first level bits stand for switches, and only a sum of all ranks below one may set its bit.
   const bool whole = is_whole(gradient.directions);
   if (whole && !slot.bitmap.contains(position) && !add(job, slot, gradient, position, now)) {
-    ++counters.dropped_shape;
-    return;
+    return job.drop(counters.dropped_shape, packet);
   }
   if (whole) ++counters.resends_merged;
   if (whole && first && job.config.level > 0) {
@@ -357,16 +358,15 @@ void Switch::pass_collided(Job& job, const SlotState& slot, const RxView& packet
   pass_on(job, packet, gradient, sink);
 }
 
-void Switch::add_gradient(Job& job, SlotState& slot, const GradientPacket& gradient, std::uint32_t position, Time now,
-                          Sink& sink) {
+void Switch::add_gradient(Job& job, SlotState& slot, const RxView& packet, const GradientPacket& gradient,
+                          std::uint32_t position, Time now, Sink& sink) {
   if (!slot.used) {
     allocate(job, slot, gradient, position, now, sink);
   } else if (slot.bitmap.contains(position)) {  // Fig. 7, 4 and 7
     slot.ecn |= gradient.common.ecn;
     return answer_waiting(job, slot, position, now, sink);
   } else if (!add(job, slot, gradient, position, now)) {
-    ++job.counters.dropped_shape;
-    return;
+    return job.drop(job.counters.dropped_shape, packet);
   }
   slot.ecn |= gradient.common.ecn;
   ++job.counters.added;
@@ -508,12 +508,12 @@ void Switch::on_parameter(const RxView& packet, const Common& common, bool conge
   SwitchJobCounters& counters = job->counters;
   ++counters.packets;
   counters.bytes += packet.bytes.size();
-  if (packet.source != job->config.parent) return void(++counters.dropped_source);
-  if (common.rank_epoch != job->config.folded_epochs) return void(++counters.dropped_rank_epoch);
+  if (packet.source != job->config.parent) return job->drop(counters.dropped_source, packet);
+  if (common.rank_epoch != job->config.folded_epochs) return job->drop(counters.dropped_rank_epoch, packet);
   wire::atp::ParameterPacket parameter;
   if (wire::atp::parse_parameter(packet.bytes, common, parameter) != ParseError::none ||
       common.elements > job->config.packet_elements) {
-    return void(++counters.dropped_shape);
+    return job->drop(counters.dropped_shape, packet);
   }
   SlotState& slot = slots_[common.index % slots_.size()];
   if (slot.used) {
@@ -555,6 +555,11 @@ void Switch::on_parameter(const RxView& packet, const Common& common, bool conge
     return;
   }
   if (!to.empty()) sink.multicast(packet.bytes, to);
+}
+
+const DropSources<SwitchJobCounters>* Switch::drop_sources(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->drops;
 }
 
 const SwitchJobCounters* Switch::job_counters(std::uint64_t epoch) const {

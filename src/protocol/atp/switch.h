@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/counter_list.h"
+#include "base/drop_sources.h"
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
@@ -153,6 +154,7 @@ class Switch {
   void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }
 
   [[nodiscard]] const SwitchJobCounters* job_counters(std::uint64_t epoch) const;
+  [[nodiscard]] const DropSources<SwitchJobCounters>* drop_sources(std::uint64_t epoch) const;
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
   [[nodiscard]] std::uint32_t slots_in_use() const { return in_use_; }
   [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;
@@ -170,8 +172,8 @@ class Switch {
                  std::uint32_t position, Time now, Sink& sink);
   static void pass_collided(Job& job, const SlotState& slot, const RxView& packet, wire::atp::GradientPacket& gradient,
                             Sink& sink);
-  void add_gradient(Job& job, SlotState& slot, const wire::atp::GradientPacket& gradient, std::uint32_t position, Time now,
-                    Sink& sink);
+  void add_gradient(Job& job, SlotState& slot, const RxView& packet, const wire::atp::GradientPacket& gradient,
+                    std::uint32_t position, Time now, Sink& sink);
   void on_parameter(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
   // `position`: of the child.

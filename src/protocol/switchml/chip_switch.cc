@@ -45,7 +45,9 @@ struct ChipSwitch::Job {
   std::span<std::byte> memory;
   std::size_t slot_bytes = 0;
   JobCounters counters;
+  DropSources<JobCounters> drops;
 
+  void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
   [[nodiscard]] const std::optional<Endpoint>& parent() const { return config.tree->parent; }
   [[nodiscard]] bool is_root() const { return !config.tree || !parent(); }
   [[nodiscard]] std::byte* sums_of(std::size_t number) const { return memory.data() + number * slot_bytes + sums_at; }
@@ -153,10 +155,11 @@ void ChipSwitch::on_packet(const RxView& packet, Sink& sink) {
   JobCounters& counters = job->counters;
   ++counters.packets;
   counters.bytes += packet.bytes.size();
-  if (!is_result && header.member >= job->members.size()) return void(++counters.dropped_rank);
-  if (packet.source != (is_result ? *job->parent() : job->members[header.member])) return void(++counters.dropped_source);
-  if (header.slot >= job->config.slots) return void(++counters.dropped_slot);
-  if (parsed.payload.size() != job->payload_bytes()) return void(++counters.dropped_shape);
+  if (!is_result && header.member >= job->members.size()) return job->drop(counters.dropped_rank, packet);
+  if (packet.source != (is_result ? *job->parent() : job->members[header.member]))
+    return job->drop(counters.dropped_source, packet);
+  if (header.slot >= job->config.slots) return job->drop(counters.dropped_slot, packet);
+  if (parsed.payload.size() != job->payload_bytes()) return job->drop(counters.dropped_shape, packet);
   if (is_result) return on_result(*job, packet, parsed, sink);
 
   const ChipRound of = round_of(header);
@@ -174,7 +177,7 @@ void ChipSwitch::on_packet(const RxView& packet, Sink& sink) {
   if (entry.again != ChipPass::none) return second_pass(*job, packet, header, entry.again, !entry.adds, sink);
   if (entry.adds) return;
   if (entry.accepted) return void(++counters.repeats_silent);
-  ++(job->slots.is_early(of) ? counters.dropped_early : counters.dropped_old);
+  job->drop(job->slots.is_early(of) ? counters.dropped_early : counters.dropped_old, packet);
 }
 
 // `repeats`: the packet, whose outcome is not counted yet.
@@ -228,6 +231,11 @@ void ChipSwitch::send_to_all(Job& job, const ChipRound& of, std::span<const std:
 const JobCounters* ChipSwitch::job_counters(std::uint64_t epoch) const {
   const auto found = jobs_.find(epoch);
   return found == jobs_.end() ? nullptr : &found->second->counters;
+}
+
+const DropSources<JobCounters>* ChipSwitch::drop_sources(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->drops;
 }
 
 std::uint32_t ChipSwitch::slots_in_use(std::uint64_t epoch) const {

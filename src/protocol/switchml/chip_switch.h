@@ -61,6 +61,7 @@ class ChipSwitch {
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 
   [[nodiscard]] const JobCounters* job_counters(std::uint64_t epoch) const;
+  [[nodiscard]] const DropSources<JobCounters>* drop_sources(std::uint64_t epoch) const;
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
   [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;
   // Operation and chunk are those of the packet that opened the round; a chip could not say.

@@ -258,10 +258,10 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
   if (!sender) return;
   wire::switchml::ChunkPacket chunk;
   if (!has_shape(job, *sender, packet, common, chunk)) return;
-  SlotState* const slot = place(job, common, chunk.header, sink);
+  SlotState* const slot = place(job, packet, common, chunk.header, sink);
   if (slot == nullptr) return;
   if (slot->mismatch || slot->signature != chunk.header.signature) {
-    answer_mismatch(job, *slot, sender->rank, chunk.header.signature, now, sink);
+    answer_mismatch(job, *slot, packet, sender->rank, chunk.header.signature, now, sink);
   } else if (job.has(*slot, sender->rank)) {
     answer_repeat(job, *slot, *sender, packet, common, chunk.header, now, sink);
   } else {
@@ -271,8 +271,8 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
 
 std::optional<Switch::Sender> Switch::believe(Job& job, RxView& packet, const wire::switchml::Common& common) {
   JobCounters& counters = job.counters;
-  const auto drop = [](std::uint64_t& counter) {
-    ++counter;
+  const auto drop = [&](std::uint64_t& counter) {
+    job.drop(counter, packet);
     return std::nullopt;
   };
   const std::uint16_t rank = common.sender;
@@ -292,8 +292,8 @@ std::optional<Switch::Sender> Switch::believe(Job& job, RxView& packet, const wi
 bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common,
                        wire::switchml::ChunkPacket& chunk) {
   JobCounters& counters = job.counters;
-  const auto drop = [](std::uint64_t& counter) {
-    ++counter;
+  const auto drop = [&](std::uint64_t& counter) {
+    job.drop(counter, packet);
     return false;
   };
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
@@ -308,11 +308,11 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
 
 // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
 // wrong). Of the same identity, signatures may differ.
-Switch::SlotState* Switch::place(Job& job, const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header,
-                                 Sink& sink) {
+Switch::SlotState* Switch::place(Job& job, const RxView& packet, const wire::switchml::Common& common,
+                                 const wire::switchml::ChunkHeader& header, Sink& sink) {
   JobCounters& counters = job.counters;
-  const auto drop = [](std::uint64_t& counter) {
-    ++counter;
+  const auto drop = [&](std::uint64_t& counter) {
+    job.drop(counter, packet);
     return nullptr;
   };
   SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
@@ -359,7 +359,7 @@ void Switch::answer_repeat(Job& job, SlotState& slot, const Sender& sender, cons
   } else if (slot.fits(header)) {
     pass_up_repeat(job, slot, packet, common, now, sink);
   } else {
-    ++job.counters.dropped_shape;
+    job.drop(job.counters.dropped_shape, packet);
   }
 }
 
@@ -367,10 +367,7 @@ void Switch::add_contribution(Job& job, SlotState& slot, const Sender& sender, c
                               const wire::switchml::Common& common, const wire::switchml::ChunkPacket& chunk, Time now,
                               Sink& sink) {
   JobCounters& counters = job.counters;
-  if (!accumulate(job, slot, chunk)) {
-    ++counters.dropped_shape;
-    return;
-  }
+  if (!accumulate(job, slot, chunk)) return job.drop(counters.dropped_shape, packet);
   const std::size_t number = job.number_of(slot);
   job.seen.insert(number, job.bit_of(slot, sender.rank));
   slot.checked |= common.checked;
@@ -596,8 +593,9 @@ void Switch::tell_waiting(Job& job, const SlotState& slot, std::size_t member, S
 }
 
 // Tells everybody once; after that, who contributes again is told alone, as the first answer may be lost.
-void Switch::answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink) {
-  ++job.counters.dropped_mismatch;
+void Switch::answer_mismatch(Job& job, SlotState& slot, const RxView& packet, std::uint16_t rank, std::uint32_t signature,
+                             Time now, Sink& sink) {
+  job.drop(job.counters.dropped_mismatch, packet);
   const bool first = !slot.mismatch;
   if (first) {
     slot.mismatch = true;
@@ -629,6 +627,11 @@ void Switch::tell_mismatch(const Job& job, const SlotState& slot, const Endpoint
 const JobCounters* Switch::job_counters(std::uint64_t epoch) const {
   const auto found = jobs_.find(epoch);
   return found == jobs_.end() ? nullptr : &found->second->counters;
+}
+
+const DropSources<JobCounters>* Switch::drop_sources(std::uint64_t epoch) const {
+  const auto found = jobs_.find(epoch);
+  return found == jobs_.end() ? nullptr : &found->second->drops;
 }
 
 std::uint32_t Switch::slots_in_use(std::uint64_t epoch) const {

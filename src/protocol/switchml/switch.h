@@ -16,6 +16,7 @@
 
 #include "base/bitmap.h"
 #include "base/counter_list.h"
+#include "base/drop_sources.h"
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
@@ -184,6 +185,7 @@ class Switch {
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 
   [[nodiscard]] const JobCounters* job_counters(std::uint64_t epoch) const;
+  [[nodiscard]] const DropSources<JobCounters>* drop_sources(std::uint64_t epoch) const;
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
   [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;                           // incomplete chunks
   [[nodiscard]] std::vector<StalledChunk> stalled(std::uint64_t epoch, std::size_t most) const;  // oldest identity first
@@ -203,8 +205,8 @@ class Switch {
   [[nodiscard]] static std::optional<Sender> believe(Job& job, RxView& packet, const wire::switchml::Common& common);
   [[nodiscard]] static bool has_shape(Job& job, const Sender& sender, const RxView& packet,
                                       const wire::switchml::Common& common, wire::switchml::ChunkPacket& chunk);
-  [[nodiscard]] SlotState* place(Job& job, const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header,
-                                 Sink& sink);
+  [[nodiscard]] SlotState* place(Job& job, const RxView& packet, const wire::switchml::Common& common,
+                                 const wire::switchml::ChunkHeader& header, Sink& sink);
   void answer_repeat(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
                      const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header, Time now, Sink& sink);
   void add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
@@ -222,7 +224,8 @@ class Switch {
   static void tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink,
                            std::uint32_t overtaken_by = wire::switchml::WaitingPacket::not_overtaken);
   static void answer_waiting(Job& job, SlotState& slot, std::size_t member, Time now, Sink& sink);
-  static void answer_mismatch(Job& job, SlotState& slot, std::uint16_t rank, std::uint32_t signature, Time now, Sink& sink);
+  static void answer_mismatch(Job& job, SlotState& slot, const RxView& packet, std::uint16_t rank, std::uint32_t signature,
+                              Time now, Sink& sink);
   static void tell_mismatch(const Job& job, const SlotState& slot, const Endpoint& to, Sink& sink);
 
   // In a tree (switch_tree.cc): from the parent, and what only child switches send.

@@ -11,6 +11,7 @@
 
 #include "base/bit_rows.h"
 #include "base/cache_line.h"
+#include "base/drop_sources.h"
 #include "protocol/switchml/audience.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/switch_seals.h"
@@ -82,8 +83,10 @@ struct Switch::Job {
   std::span<std::byte> memory;
   std::size_t slot_bytes = 0, gathered_at = 0, gathered_bytes = 0;
   JobCounters counters;
+  DropSources<JobCounters> drops;
   seal::Uncopied<SwitchSeals> seals;  // null: nothing is sealed
 
+  void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
   // The packet as it may be believed, without its seal; false: it may not.
   [[nodiscard]] bool believe_member(std::size_t number, RxView& packet, const wire::switchml::Common& common) const {
     if (!seals) return common.security == PacketSecurity::none;

@@ -29,11 +29,11 @@ void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switch
       if (job.config.tree->is_switch[i] && received.source == job.member(i).endpoint) child = i;
     }
   }
-  if (!from_parent && !child) return void(++counters.dropped_source);
-  if (common.rank_epoch != job.folded_epochs) return void(++counters.dropped_rank_epoch);
+  if (!from_parent && !child) return job.drop(counters.dropped_source, received);
+  if (common.rank_epoch != job.folded_epochs) return job.drop(counters.dropped_rank_epoch, received);
   RxView packet = received;
   const bool believed = from_parent ? job.believe_parent(packet, common) : job.believe_member(*child, packet, common);
-  if (!believed) return void(++counters.dropped_seal);
+  if (!believed) return job.drop(counters.dropped_seal, received);
   switch (common.type) {
     case Type::result:
     case Type::exponent_result:
@@ -43,9 +43,9 @@ void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switch
     case Type::missing: {
       wire::switchml::WaitingPacket waiting{};
       if (wire::switchml::parse_waiting(packet.bytes, common, waiting) != wire::ParseError::none)
-        return void(++counters.dropped_shape);
-      if (waiting.slot >= job.config.slots) return void(++counters.dropped_slot);
-      if ((common.type == Type::waiting) != from_parent) return void(++counters.dropped_source);
+        return job.drop(counters.dropped_shape, received);
+      if (waiting.slot >= job.config.slots) return job.drop(counters.dropped_slot, received);
+      if ((common.type == Type::waiting) != from_parent) return job.drop(counters.dropped_source, received);
       ++counters.told_by_parent;
       return from_parent ? on_waiting(job, waiting, now, sink) : on_missing(job, waiting);
     }
@@ -53,7 +53,7 @@ void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switch
     case Type::unknown_job:
       return relay_failure(job, packet, common, now, sink);
     default:
-      return void(++counters.dropped_shape);
+      return job.drop(counters.dropped_shape, received);
   }
 }
 
@@ -64,9 +64,9 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   JobCounters& counters = job.counters;
   wire::switchml::ChunkPacket chunk;
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
-    return void(++counters.dropped_shape);
+    return job.drop(counters.dropped_shape, packet);
   const wire::switchml::ChunkHeader& header = chunk.header;
-  if (header.slot >= job.config.slots) return void(++counters.dropped_slot);
+  if (header.slot >= job.config.slots) return job.drop(counters.dropped_slot, packet);
   SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
   const bool values = common.type != wire::switchml::Type::exponent_result;
   const bool acknowledged = common.type == wire::switchml::Type::acknowledgement;
@@ -82,7 +82,7 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
       (header.ahead_operation != wire::switchml::no_ahead && !ahead_ours) ||
       (slot.elements != 0 && !acknowledged && header.elements != slot.elements) ||
       chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) {
-    return void(++counters.dropped_shape);
+    return job.drop(counters.dropped_shape, packet);
   }
   ++counters.results_taken;
   if (slot.sent_in_batch == batch_) sink.flush();  // the sum is still referenced
@@ -226,7 +226,7 @@ void Switch::relay_failure(Job& job, const RxView& packet, const wire::switchml:
   wire::switchml::MismatchPacket mismatch{};
   const bool right = unknown ? from_parent && packet.bytes.size() == wire::switchml::common_bytes
                              : wire::switchml::parse_mismatch(packet.bytes, common, mismatch) == wire::ParseError::none;
-  if (!right) return void(++job.counters.dropped_shape);
+  if (!right) return job.drop(job.counters.dropped_shape, packet);
   ++job.counters.told_by_parent;
   if (job.relayed != Time{} && now - job.relayed < repeat_interval) return;
   job.relayed = now;
