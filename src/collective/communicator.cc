@@ -134,6 +134,7 @@ struct Work::State {
     return error;
   }
   void on_done(const std::function<void()>& then) const {
+    if (pending.empty()) return then();
     const auto left = std::make_shared<std::atomic<std::size_t>>(pending.size());
     for (const auto& operation : pending) {
       operation->then([left, then] {

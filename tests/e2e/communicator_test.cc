@@ -161,7 +161,13 @@ void check_list_of_tensors(Communicator& comm) {
       {
         const std::vector<TensorView> tensors(values.begin(), values.end());
         if (!waits) comm.all_reduce_coalesced(tensors, ReduceOp::sum, {.factor = 2});
-        if (waits) comm.all_reduce_coalesced_async(tensors, ReduceOp::sum, {.tag = 4, .factor = 2}).wait();
+        if (waits) {
+          Work work = comm.all_reduce_coalesced_async(tensors, ReduceOp::sum, {.tag = 4, .factor = 2});
+          std::promise<void> told;
+          work.on_done([&told] { told.set_value(); });  // also of an empty list
+          told.get_future().wait();
+          work.wait();
+        }
       }
       for (const auto& sums : values) {
         for (std::size_t i = 0; i < sums.size(); ++i) {
