@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <future>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -51,6 +53,12 @@ void say_goodbye(const c10::intrusive_ptr<c10d::Store>& store, int rank, int ran
     over.set_value();
   }).detach();
   waited.wait_until(until);
+}
+
+SwitchQueue::Counts lengths_of(const std::vector<at::Tensor>& tensors) {
+  SwitchQueue::Counts lengths;
+  for (const at::Tensor& tensor : tensors) lengths.push_back(static_cast<std::size_t>(tensor.numel()));
+  return lengths;
 }
 
 bool nothing_in(const std::vector<at::Tensor>& tensors) {
@@ -284,26 +292,31 @@ auto Group<Base>::meet(Call call, c10d::OpType type, Tensors outputs, std::chron
   return after_gloo(gloo_->barrier(options), call, type, std::move(outputs));
 }
 
-// The future's value is one tensor, as NCCL's is: part r is rank r's.
+// The future's value is one tensor, as NCCL's is: part r is rank r's. Parts of different lengths are one after the other.
+// The list of outputs, not this rank's input, says which: all ranks have the same list.
 template <class Base>
 auto Group<Base>::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
     -> WorkPtr {
   constexpr Call call = Call::all_gather;
   const auto size = static_cast<std::size_t>(this->getSize());
   if (by_switch(call, inputs) && outputs.size() == 1 && inputs.size() == 1 && outputs[0].size() == size) {
+    const SwitchQueue::Counts counts = lengths_of(outputs[0]);
+    const bool even = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
     std::vector<std::int64_t> shape = inputs[0].sizes().vec();
     shape.insert(shape.begin(), this->getSize());
+    if (!even) shape = {static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}))};
     const at::Tensor all = at::empty(shape, inputs[0].options());
-    const WorkPtr inner = queue_->all_gather(inputs[0], all, given(options.timeout), c10d::OpType::ALLGATHER);
+    const WorkPtr inner = queue_->all_gather(inputs[0], all, counts, given(options.timeout), c10d::OpType::ALLGATHER);
     return after(*threads_, {inner}, this->getRank(), c10d::OpType::ALLGATHER, to_string(call) + describe(inputs), {all},
                  [all, parts = outputs[0]] {
-                   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-                     const at::Tensor from = all.select(0, static_cast<std::int64_t>(rank));
-                     write(parts[rank], from.view(parts[rank].sizes()));
+                   std::int64_t from = 0;
+                   for (const at::Tensor& part : parts) {
+                     write(part, all.view(-1).narrow(0, from, part.numel()).view(part.sizes()));
+                     from += part.numel();
                    }
                  });
   }
-  if (nothing_in(inputs)) {
+  if (nothing_in(outputs.empty() ? inputs : outputs[0])) {
     return meet(call, c10d::OpType::ALLGATHER, outputs.empty() ? Tensors{} : outputs[0], options.timeout);
   }
   Outputs received;
@@ -321,7 +334,8 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
               " into ", output.scalar_type());
   constexpr Call call = Call::all_gather_into_tensor;
   if (by_switch(call, {input}))
-    return queue_->all_gather(input, output, given(options.timeout), c10d::OpType::_ALLGATHER_BASE);
+    const SwitchQueue::Counts counts(static_cast<std::size_t>(this->getSize()), static_cast<std::size_t>(input.numel()));
+    return queue_->all_gather(input, output, counts, given(options.timeout), c10d::OpType::_ALLGATHER_BASE);
   if (input.numel() == 0) return meet(call, c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
   const at::Tensor from = as_movable(input.detach()).view(-1);
   Outputs received;
@@ -390,30 +404,29 @@ auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const 
                     [received] { received.write(); });
 }
 
-// Of `flat`, which is this group's to change, the sum of [offset, offset + output's length). Where the switch does not take
+// Of `flat`, which is this group's to change, the sum of this rank's part. `counts`: the elements of each rank's. Where the switch does not take
 // it, all parts are all-reduced: PyTorch's Gloo has no reduce-scatter before 2.x, and in 2.6 one that sums whatever the
 // operation is.
 template <class Base>
-auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
+auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output, SwitchQueue::Counts counts,
                                   const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
   if (sums_complex({flat}, options.reduceOp)) {
     Outputs sums;
     const at::Tensor part = sums.parts({output}).front();
-    return after(*threads_, {scatter_reduced(call, at::view_as_real(flat).view(-1), part, 2 * offset, options, type)},
+    for (std::size_t& count : counts) count *= 2;
+    return after(*threads_, {scatter_reduced(call, at::view_as_real(flat).view(-1), part, counts, options, type)},
                  this->getRank(), type, to_string(call) + describe({output}), {output}, [sums] { sums.write(); });
   }
   Tensors whole{flat};
   const auto factor = factor_of(options.reduceOp, whole);
   const c10d::ReduceOp op = factor ? c10d::ReduceOp(c10d::ReduceOp::SUM) : options.reduceOp;
-  WorkPtr inner;
   if (by_switch(call, whole, &op)) {
-    const bool even = offset == this->getRank() * output.numel() && flat.numel() == this->getSize() * output.numel();
-    if (even) return queue_->reduce_scatter(flat, output, *switch_op(op), {given(options.timeout), factor}, type);
-    inner = queue_->all_reduce(whole, *switch_op(op), {given(options.timeout), factor}, type);
-  } else {
-    if (factor) multiply(whole, *factor);
-    inner = gloo_reduce_all(whole, op, options.timeout, c10d::OpType::ALLREDUCE);
+    return queue_->reduce_scatter(flat, output, counts, *switch_op(op), {given(options.timeout), factor}, type);
   }
+  if (factor) multiply(whole, *factor);
+  const WorkPtr inner = gloo_reduce_all(whole, op, options.timeout, c10d::OpType::ALLREDUCE);
+  const auto offset =
+      static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.begin() + this->getRank(), std::size_t{0}));
   return after(*threads_, {inner}, this->getRank(), type, to_string(call) + describe({output}), {output},
                [flat, output, offset] { write(output, flat.narrow(0, offset, output.numel()).view(output.sizes())); });
 }
@@ -424,15 +437,11 @@ auto Group<Base>::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   TORCH_CHECK(outputs.size() == 1 && inputs.size() == 1 && inputs[0].size() == static_cast<std::size_t>(this->getSize()),
               "netsum: reduce_scatter takes one output, and one input for each of the ", this->getSize(), " ranks");
   Tensors flat;
-  std::int64_t offset = 0;
-  for (int rank = 0; rank < this->getSize(); ++rank) {
-    const at::Tensor& input = inputs[0][static_cast<std::size_t>(rank)];
-    if (rank < this->getRank()) offset += input.numel();
-    flat.push_back(dense(input).detach().view(-1));
-  }
+  for (const at::Tensor& input : inputs[0]) flat.push_back(dense(input).detach().view(-1));
   TORCH_CHECK(flat[static_cast<std::size_t>(this->getRank())].numel() == outputs[0].numel(), "netsum: reduce_scatter of ",
               flat[static_cast<std::size_t>(this->getRank())].numel(), " elements into ", outputs[0].numel());
-  return scatter_reduced(Call::reduce_scatter, at::cat(flat), outputs[0], offset, options, c10d::OpType::REDUCE_SCATTER);
+  return scatter_reduced(Call::reduce_scatter, at::cat(flat), outputs[0], lengths_of(flat), options,
+                         c10d::OpType::REDUCE_SCATTER);
 }
 
 template <class Base>
@@ -440,8 +449,9 @@ auto Group<Base>::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, co
     -> WorkPtr {
   TORCH_CHECK(input.numel() == output.numel() * this->getSize(), "netsum: reduce_scatter_tensor of ", input.numel(),
               " elements by ", this->getSize(), " ranks into ", output.numel());
-  return scatter_reduced(Call::reduce_scatter_tensor, dense(input).detach().view(-1).clone(), output,
-                         this->getRank() * output.numel(), options, c10d::OpType::_REDUCE_SCATTER_BASE);
+  const SwitchQueue::Counts counts(static_cast<std::size_t>(this->getSize()), static_cast<std::size_t>(output.numel()));
+  return scatter_reduced(Call::reduce_scatter_tensor, dense(input).detach().view(-1).clone(), output, counts, options,
+                         c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
 template <class Base>

@@ -125,7 +125,7 @@ class Group : public Base {
                      c10d::OpType type);
   WorkPtr gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout, c10d::OpType type);
   WorkPtr meet(Call call, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
-  WorkPtr scatter_reduced(Call call, at::Tensor flat, at::Tensor output, std::int64_t offset,
+  WorkPtr scatter_reduced(Call call, at::Tensor flat, at::Tensor output, SwitchQueue::Counts counts,
                           const c10d::ReduceScatterOptions& options, c10d::OpType type);
   WorkPtr after_gloo(const WorkPtr& inner, Call call, c10d::OpType type, Tensors outputs, std::function<void()> then = {});
 

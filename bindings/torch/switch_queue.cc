@@ -125,19 +125,21 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tenso
                 });
 }
 
-c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op,
-                                                          const Settings& settings, c10d::OpType type) {
+c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, const at::Tensor& out,
+                                                          const Counts& counts, ReduceOp op, const Settings& settings,
+                                                          c10d::OpType type) {
   return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true, settings.timeout,
                 [&](const at::Tensor& whole, const at::Tensor& part) {
-                  return communicator_.reduce_scatter_async(view_of(whole), view_of(part), op,
-                                                            call_of(settings.timeout, settings.factor));
+                  return communicator_.reduce_scatter_v_async(view_of(whole), view_of(part), op, counts,
+                                                              call_of(settings.timeout, settings.factor));
                 });
 }
 
-c10::intrusive_ptr<GroupWork> SwitchQueue::all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout,
-                                                      c10d::OpType type) {
+c10::intrusive_ptr<GroupWork> SwitchQueue::all_gather(const at::Tensor& in, const at::Tensor& out, Counts counts,
+                                                      Timeout timeout, c10d::OpType type) {
+  for (std::size_t& count : counts) count *= in.element_size();
   return submit({{in, out}}, "all_gather", type, false, timeout, [&](const at::Tensor& part, const at::Tensor& whole) {
-    return communicator_.all_gather_async(bytes_of(part), bytes_of(whole), call_of(timeout));
+    return communicator_.all_gather_v_async(bytes_of(part), bytes_of(whole), counts, call_of(timeout));
   });
 }
 

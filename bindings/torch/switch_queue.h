@@ -45,11 +45,13 @@ class SwitchQueue {
   c10::intrusive_ptr<GroupWork> reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
                                        const Settings& settings);
   c10::intrusive_ptr<GroupWork> broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root, Timeout timeout);
-  // `in` is as long as all ranks' `out`.
-  c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op,
+  // `in` is as long as all ranks' `out`, which have so many elements.
+  using Counts = std::vector<std::size_t>;
+  c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, const Counts& counts, ReduceOp op,
                                                const Settings& settings, c10d::OpType type);
-  // `out` is as long as all ranks' `in`.
-  c10::intrusive_ptr<GroupWork> all_gather(const at::Tensor& in, const at::Tensor& out, Timeout timeout, c10d::OpType type);
+  // `out` is as long as all ranks' `in`, which have so many elements.
+  c10::intrusive_ptr<GroupWork> all_gather(const at::Tensor& in, const at::Tensor& out, Counts counts, Timeout timeout,
+                                           c10d::OpType type);
 
   // Of host memory, which is lent until the work has ended. Its calls keep their order among those above.
   [[nodiscard]] Work all_reduce_memory(TensorView inout, ReduceOp op);
