@@ -164,6 +164,12 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
   return bytes_in(tensor) <= std::size_t{16} << 10;
 }
 
+// Its elements in that operation: of floats whole blocks, so that no tensor shares its exponents with others.
+[[nodiscard]] std::size_t room_for(const TensorView& tensor) {
+  constexpr std::size_t block = kernels::block_elements;
+  return is_float(tensor.dtype) ? (tensor.elements + block - 1) / block * block : tensor.elements;
+}
+
 [[nodiscard]] CollectiveCall all_reduce_of(const TensorView& tensor, ReduceOp op, std::optional<std::size_t> place = {}) {
   return {.collective = Collective::all_reduce, .op = op, .in = tensor, .out = tensor, .place = place};
 }
@@ -325,24 +331,24 @@ CallPlan plan_of(std::span<const TensorView> tensors, ReduceOp op, const Caller&
   std::vector<TensorView> packed;
   std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(packed), is_packed);
   if (!packed.empty()) {
-    TensorView pack = packed.front();
-    for (const TensorView& tensor : std::span(packed).subspan(1)) pack.elements += tensor.elements;
+    TensorView pack{nullptr, 0, packed.front().dtype};
+    for (const TensorView& tensor : packed) pack.elements += room_for(tensor);
     plan.staged = memory_for(all_reduce_of(pack, op));
     pack.data = plan.staged.get();
-    std::byte* at = plan.staged.get();
     std::uint32_t lengths = 0;
-    for (const TensorView& tensor : packed) {
+    for (std::byte* at = plan.staged.get(); const TensorView& tensor : packed) {
       copy_bytes(at, begin_of(tensor), bytes_in(tensor));
-      at += bytes_in(tensor);
+      std::byte* const end = at + room_for(tensor) * bytes_of(tensor.dtype);
+      std::fill(at + bytes_in(tensor), end, std::byte{0});
+      at = end;
       lengths = crc32c(std::as_bytes(std::span(&tensor.elements, 1)), lengths);
     }
     add(pack);
     plan.operations.back().tag = lengths;  // ranks that pack other tensors must not add them up
-    plan.last = [packed = std::move(packed), from = pack.data] {
-      auto* sums = static_cast<const std::byte*>(from);
-      for (const TensorView& tensor : packed) {
-        copy_bytes(begin_of(tensor), sums, bytes_in(tensor));
-        sums += bytes_in(tensor);
+    plan.last = [packed = std::move(packed), sums = plan.staged] {
+      for (const std::byte* at = sums.get(); const TensorView& tensor : packed) {
+        copy_bytes(begin_of(tensor), at, bytes_in(tensor));
+        at += room_for(tensor) * bytes_of(tensor.dtype);
       }
     };
   }

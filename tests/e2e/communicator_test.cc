@@ -492,6 +492,20 @@ TEST(Communicator, RunsWhereItsOptionsSay) {
                {"cpus has " + std::to_string(options.cpus.front())});
 }
 
+TEST(Communicator, ATensorOfAListSharesItsExponentsWithNoOther) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    auto comm = Communicator::connect(rank_options({aggregator.address()}, rank, 2));
+    std::vector<float> large = noise(rank, 300), small = noise(rank, 100);
+    for (float& value : small) value = std::ldexp(value, -60);  // 0 in a block of the large ones
+    std::vector<float> alone = small;
+    const TensorView tensors[] = {large, small};
+    comm.all_reduce_coalesced(tensors, ReduceOp::sum);
+    comm.all_reduce(alone, ReduceOp::sum);
+    EXPECT_EQ(alone, small);
+  }));
+}
+
 TEST(Communicator, DuplicateHasItsOwnOperations) {
   const Aggregator aggregator(small_aggregator());
   expect_success(on_ranks(2, [&](std::uint32_t rank) {

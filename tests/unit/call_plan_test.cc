@@ -164,15 +164,16 @@ TEST_F(Plan, ShortTensorsOfAListShareAnOperation) {
   ASSERT_EQ(2U, plan.operations.size());
   const stream::Operation& packed = plan.operations[0];
   EXPECT_EQ(Collective::all_reduce, packed.collective);
-  EXPECT_EQ(2U + 4096U + 6U, packed.elements);
+  EXPECT_EQ(256U + 4096U + 256U, packed.elements) << "each in blocks of its own";
   EXPECT_EQ(nullptr, packed.out);
   auto* const values = static_cast<float*>(packed.data);
-  EXPECT_EQ(2, values[2]);
-  EXPECT_EQ(5, values[4103]);
+  EXPECT_EQ(0, values[2]) << "and zeros";
+  EXPECT_EQ(2, values[256]);
+  EXPECT_EQ(5, values[4357]);
   EXPECT_EQ(more.data(), plan.operations[1].data) << "a long one is not copied";
   EXPECT_EQ(0U, plan.operations[1].tag);
   values[1] = 41;
-  values[4103] = 42;
+  values[4357] = 42;
   plan.finish();
   EXPECT_EQ((std::vector<float>{0, 41}), out);
   EXPECT_EQ((std::vector<float>{0, 1, 2, 3, 4, 42}), in);
@@ -183,6 +184,9 @@ TEST_F(Plan, ShortTensorsOfAListShareAnOperation) {
   };
   EXPECT_NE(tag_of(kept), tag_of(swapped)) << "as long together, and not the same";
   EXPECT_EQ(tag_of(kept), tag_of(kept));
+  std::vector<std::int32_t> whole(5);
+  const TensorView ints[] = {{whole.data(), 2, DType::int32}, {whole.data() + 2, 3, DType::int32}};
+  EXPECT_EQ(5U, plan_of(ints, ReduceOp::sum, {1, 3, everything}, {}).operations.at(0).elements) << "which have no exponents";
   EXPECT_TRUE(plan_of({}, ReduceOp::sum, {1, 3, everything}, {}).operations.empty());
 }
 
