@@ -300,13 +300,13 @@ auto Group<Base>::allgather(std::vector<Tensors>& outputs, Tensors& inputs, cons
   constexpr Call call = Call::all_gather;
   const auto size = static_cast<std::size_t>(this->getSize());
   if (by_switch(call, inputs) && outputs.size() == 1 && inputs.size() == 1 && outputs[0].size() == size) {
-    const SwitchQueue::Counts counts = lengths_of(outputs[0]);
-    const bool even = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+    const SwitchQueue::Counts lengths = lengths_of(outputs[0]);
+    const bool even = std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) == lengths.end();
     std::vector<std::int64_t> shape = inputs[0].sizes().vec();
     shape.insert(shape.begin(), this->getSize());
-    if (!even) shape = {static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}))};
+    if (!even) shape = {static_cast<std::int64_t>(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}))};
     const at::Tensor all = at::empty(shape, inputs[0].options());
-    const WorkPtr inner = queue_->all_gather(inputs[0], all, counts, given(options.timeout), c10d::OpType::ALLGATHER);
+    const WorkPtr inner = queue_->all_gather(inputs[0], all, lengths, given(options.timeout), c10d::OpType::ALLGATHER);
     return after(*threads_, {inner}, this->getRank(), c10d::OpType::ALLGATHER, to_string(call) + describe(inputs), {all},
                  [all, parts = outputs[0]] {
                    std::int64_t from = 0;
@@ -333,9 +333,10 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "netsum: all_gather_into_tensor of ", input.scalar_type(),
               " into ", output.scalar_type());
   constexpr Call call = Call::all_gather_into_tensor;
-  if (by_switch(call, {input}))
-    const SwitchQueue::Counts counts(static_cast<std::size_t>(this->getSize()), static_cast<std::size_t>(input.numel()));
-    return queue_->all_gather(input, output, counts, given(options.timeout), c10d::OpType::_ALLGATHER_BASE);
+  if (by_switch(call, {input})) {
+    const SwitchQueue::Counts each(static_cast<std::size_t>(this->getSize()), static_cast<std::size_t>(input.numel()));
+    return queue_->all_gather(input, output, each, given(options.timeout), c10d::OpType::_ALLGATHER_BASE);
+  }
   if (input.numel() == 0) return meet(call, c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
   const at::Tensor from = as_movable(input.detach()).view(-1);
   Outputs received;
@@ -404,9 +405,9 @@ auto Group<Base>::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const 
                     [received] { received.write(); });
 }
 
-// Of `flat`, which is this group's to change, the sum of this rank's part. `counts`: the elements of each rank's. Where the switch does not take
-// it, all parts are all-reduced: PyTorch's Gloo has no reduce-scatter before 2.x, and in 2.6 one that sums whatever the
-// operation is.
+// Of `flat`, which is this group's to change, the sum of this rank's part. `counts`: the elements of each rank's. Where the
+// switch does not take it, all parts are all-reduced: PyTorch's Gloo has no reduce-scatter before 2.x, and in 2.6 one that
+// sums whatever the operation is.
 template <class Base>
 auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output, SwitchQueue::Counts counts,
                                   const c10d::ReduceScatterOptions& options, c10d::OpType type) -> WorkPtr {
@@ -449,8 +450,8 @@ auto Group<Base>::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, co
     -> WorkPtr {
   TORCH_CHECK(input.numel() == output.numel() * this->getSize(), "netsum: reduce_scatter_tensor of ", input.numel(),
               " elements by ", this->getSize(), " ranks into ", output.numel());
-  const SwitchQueue::Counts counts(static_cast<std::size_t>(this->getSize()), static_cast<std::size_t>(output.numel()));
-  return scatter_reduced(Call::reduce_scatter_tensor, dense(input).detach().view(-1).clone(), output, counts, options,
+  const SwitchQueue::Counts each(static_cast<std::size_t>(this->getSize()), static_cast<std::size_t>(output.numel()));
+  return scatter_reduced(Call::reduce_scatter_tensor, dense(input).detach().view(-1).clone(), output, each, options,
                          c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 

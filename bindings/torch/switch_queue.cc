@@ -125,9 +125,8 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tenso
                 });
 }
 
-c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, const at::Tensor& out,
-                                                          const Counts& counts, ReduceOp op, const Settings& settings,
-                                                          c10d::OpType type) {
+c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, const at::Tensor& out, const Counts& counts,
+                                                          ReduceOp op, const Settings& settings, c10d::OpType type) {
   return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true, settings.timeout,
                 [&](const at::Tensor& whole, const at::Tensor& part) {
                   return communicator_.reduce_scatter_v_async(view_of(whole), view_of(part), op, counts,

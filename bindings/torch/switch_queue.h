@@ -47,8 +47,8 @@ class SwitchQueue {
   c10::intrusive_ptr<GroupWork> broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root, Timeout timeout);
   // `in` is as long as all ranks' `out`, which have so many elements.
   using Counts = std::vector<std::size_t>;
-  c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, const Counts& counts, ReduceOp op,
-                                               const Settings& settings, c10d::OpType type);
+  c10::intrusive_ptr<GroupWork> reduce_scatter(const at::Tensor& in, const at::Tensor& out, const Counts& counts,
+                                               ReduceOp op, const Settings& settings, c10d::OpType type);
   // `out` is as long as all ranks' `in`, which have so many elements.
   c10::intrusive_ptr<GroupWork> all_gather(const at::Tensor& in, const at::Tensor& out, Counts counts, Timeout timeout,
                                            c10d::OpType type);
