@@ -67,6 +67,20 @@ TEST_F(SumStoreTest, FindsAPacketInEachMessageOfTwoWindowsAndNowhereElse) {
   EXPECT_FALSE(store.find(1, hosts.psn_of(1, 0, 2), last_slot)) << "its buffers are another message's";
 }
 
+TEST_F(SumStoreTest, AMessageFollowsTheOneBeforeItWithoutAGap) {
+  begin(1);
+  const auto follows = [&](std::uint64_t message, std::uint32_t psn, bool others) {
+    return store.follows(0, hosts.header(0, message), psn, others);
+  };
+  for (const bool others : {false, true}) {
+    for (const std::uint64_t message : {0U, 2U}) EXPECT_TRUE(follows(message, hosts.psn_of(0, message, 0), others));
+    EXPECT_FALSE(follows(0, hosts.psn_of(0, 0, 1), others)) << "it would reach into message 1";
+    EXPECT_FALSE(follows(2, hosts.psn_of(0, 1, 2), others)) << "it would begin in message 1";
+    EXPECT_EQ(others, follows(2, hosts.psn_of(0, 2, 1), others));
+    EXPECT_TRUE(follows(3, hosts.psn_of(0, 1, 0), others)) << "of its neighbours nothing is known";
+  }
+}
+
 TEST_F(SumStoreTest, KeepsFramesAroundTheSumOfTheirValues) {
   begin(0);
   const Place place{0, 1};

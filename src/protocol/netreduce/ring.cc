@@ -8,6 +8,8 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/crc32.h"
+#include "wire/netreduce.h"
+#include "wire/roce.h"
 
 namespace netsum::netreduce {
 namespace {
@@ -149,7 +151,8 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
   }
   const bool known = s.used && s.message == message && store_.first_psn(slot, line) != SumStore::no_psn;
   if ((known && store_.first_psn(slot, line) != psn) || arrival.shape.last != (header->packets == 1) ||
-      !follows(line, *header, psn)) {
+      !(lines_[line].way == Way::child ? psn == store_.virtual_psn(message)
+                                       : store_.follows(line, *header, psn, stream_.learned()))) {
     ++counters_.dropped_misplaced;
     return std::nullopt;
   }
@@ -163,28 +166,6 @@ std::optional<Place> Ring::place_first(std::uint32_t line, const Arrival& arriva
   store_.first_psn(slot, line) = psn;
   progress_[line].begin(slot);
   return Place{message, 0};
-}
-
-// Messages are consecutive on a host's connection, and have fixed PSNs on a virtual one. Foreign hosts may have other
-// messages in between (accelerator.h).
-bool Ring::follows(std::uint32_t line, const InaHeader& header, std::uint32_t psn) {
-  if (lines_[line].way == Way::child) return psn == store_.virtual_psn(header.message);
-  const auto distance_to = [&](std::uint64_t neighbour) -> std::optional<std::int32_t> {
-    const std::uint32_t slot = store_.slot_of(neighbour);
-    if (!store_.slot(slot).used || store_.slot(slot).message != neighbour ||
-        store_.first_psn(slot, line) == SumStore::no_psn)
-      return std::nullopt;
-    return wire::roce::psn_distance(psn, store_.first_psn(slot, line));
-  };
-  const auto far_enough = [&](std::int32_t distance, std::uint32_t packets) {
-    const auto least = static_cast<std::int32_t>(packets);
-    return stream_.learned() ? distance >= least : distance == least;
-  };
-  const auto to_next = distance_to(header.message + 1);
-  if (to_next && !far_enough(*to_next, header.packets)) return false;
-  if (header.message == 0) return true;
-  const auto to_last = distance_to(header.message - 1);
-  return !to_last || far_enough(-*to_last, store_.slot(store_.slot_of(header.message - 1)).packets);
 }
 
 // Any other packet has only its PSN, and an opcode that must fit where that is.

@@ -17,8 +17,6 @@
 #include "protocol/netreduce/sum_store.h"
 #include "protocol/netreduce/sum_writer.h"
 #include "protocol/netreduce/switch_above.h"
-#include "wire/netreduce.h"
-#include "wire/roce.h"
 
 namespace netsum::netreduce {
 
@@ -81,7 +79,6 @@ class Ring {
   [[nodiscard]] std::uint64_t seal_of(const Place& place) const;
 
   [[nodiscard]] std::optional<Place> place_first(std::uint32_t line, const Arrival& arrival, Sink& sink);
-  [[nodiscard]] bool follows(std::uint32_t line, const wire::netreduce::InaHeader& header, std::uint32_t psn);
   [[nodiscard]] std::optional<Place> placed(const std::optional<Place>& place, const Arrival& arrival);
   void ask(std::uint32_t line, std::uint32_t psn, std::uint32_t count, Sink& sink);
   void ask_again(const Place& place, std::uint32_t of, Sink& sink);

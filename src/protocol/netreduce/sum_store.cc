@@ -56,6 +56,23 @@ void SumStore::open(std::uint32_t slot, const wire::netreduce::InaHeader& header
   std::fill_n(first_psns_.begin() + static_cast<std::ptrdiff_t>(std::size_t{slot} * lines_), lines_, no_psn);
 }
 
+bool SumStore::follows(std::uint32_t line, const wire::netreduce::InaHeader& header, std::uint32_t psn, bool others) const {
+  const auto distance_to = [&](std::uint64_t neighbour) -> std::optional<std::int32_t> {
+    const std::uint32_t slot = slot_of(neighbour), first = first_psns_[std::size_t{slot} * lines_ + line];
+    if (!holds({neighbour, 0}) || first == no_psn) return std::nullopt;
+    return wire::roce::psn_distance(psn, first);
+  };
+  const auto far_enough = [&](std::int32_t distance, std::uint32_t packets) {
+    const auto least = static_cast<std::int32_t>(packets);
+    return others ? distance >= least : distance == least;
+  };
+  const auto to_next = distance_to(header.message + 1);
+  if (to_next && !far_enough(*to_next, header.packets)) return false;
+  if (header.message == 0) return true;
+  const auto to_last = distance_to(header.message - 1);
+  return !to_last || far_enough(-*to_last, slots_[slot_of(header.message - 1)].packets);
+}
+
 void SumStore::add_up(const Place& place, std::uint32_t last_line, std::span<const std::byte> last, std::uint32_t ranks) {
   const std::size_t aggregator = index(place), skip = skipped(place.packet);
   Aggregator& a = aggregators_[aggregator];

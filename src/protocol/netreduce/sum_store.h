@@ -117,6 +117,10 @@ class SumStore {
   [[nodiscard]] std::uint32_t& first_psn(std::uint32_t slot, std::uint32_t line) {
     return first_psns_[std::size_t{slot} * lines_ + line];
   }
+  // Whether a message that begins at `psn` of the line lies between its neighbours: messages are consecutive on a host's
+  // connection, unless there may be `others` in between (accelerator.h).
+  [[nodiscard]] bool follows(std::uint32_t line, const wire::netreduce::InaHeader& header, std::uint32_t psn,
+                             bool others) const;
   // On virtual connections packet i of message m has PSN m · MsgLen + i, so both ends derive it.
   [[nodiscard]] std::uint32_t virtual_psn(std::uint64_t message) const {
     return static_cast<std::uint32_t>(message * message_packets_) & wire::roce::psn_mask;
