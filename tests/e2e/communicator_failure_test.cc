@@ -102,8 +102,8 @@ TEST(Mismatch, OfCollective) {
 }
 TEST(Mismatch, OfALengthInAListThatIsAsLongInAll) {
   const auto list = [](std::size_t first) {
-    return Call{"300 float32", [first](Communicator& comm) {
-                  std::vector<float> values(300);
+    return Call{"300 int32", [first](Communicator& comm) {
+                  std::vector<std::int32_t> values(300);
                   const TensorView tensors[] = {{values.data(), first}, {values.data() + first, 300 - first}};
                   comm.all_reduce_coalesced(tensors, ReduceOp::sum);
                 }};
