@@ -58,13 +58,14 @@ def packaged(symbols, version, exported):
     text = symbols.read_text()
     c_functions = {name for name in exported if name.startswith("netsum_")}
     listed = dict(re.findall(r"^ (netsum_\w+)@NETSUM_1 (\S+)$", text, re.M))
+    this = ".".join(version)
     for name in sorted(c_functions - listed.keys()):
-        yield f"it lacks ' {name}@NETSUM_1 {'.'.join(version)}~'"
+        yield f"it lacks ' {name}@NETSUM_1 {this}~'"
     for name in sorted(listed.keys() - c_functions):
         yield f"{name} is not in the library: programs that use it would no longer start"
     after = f"libnetsum1 (<< {version[0]}.{version[1]}.{int(version[2]) + 1}~)"
-    if after not in text:
-        yield f"C++ symbols do not depend on {after}"
+    if after not in text or f'" {this}~ 1\n' not in text:
+        yield f"C++ symbols do not depend on libnetsum1 (>= {this}~), {after}"
 
 
 def main():
