@@ -41,8 +41,9 @@ endif()
 # What is released is hardened. Some compilers define _FORTIFY_SOURCE by themselves, to something else.
 add_compile_options("$<$<CONFIG:Release,RelWithDebInfo>:-fstack-protector-strong;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
 add_link_options("$<$<CONFIG:Release,RelWithDebInfo>:-Wl,-z,relro,-z,now>")
-# Its bytes do not depend on where it was built (tests/install/same_bytes.sh).
-set(NETSUM_PATHLESS -ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffile-prefix-map=${PROJECT_BINARY_DIR}=./build)
+# Its bytes do not depend on where it was built (tests/install/same_bytes.sh). The last of these that fits counts: in a build inside the
+# tree debuggers find sources from the tree's top.
+set(NETSUM_PATHLESS -ffile-prefix-map=${PROJECT_BINARY_DIR}=./build -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
 add_compile_options("$<$<CONFIG:Release,RelWithDebInfo>:${NETSUM_PATHLESS}>")
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(NETSUM_SANITIZE)
