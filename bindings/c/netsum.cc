@@ -27,6 +27,7 @@ struct netsum_options {
   std::map<std::string, std::string> given;
   bool from_environment = false;
   std::function<void(const std::string&)> log;
+  std::function<void(const netsum::Error&)> on_failure;
   std::stop_source stop;
 };
 
@@ -157,6 +158,7 @@ netsum::Options options_of(const netsum_options& options) {
                 "no aggregator is named: set NETSUM_SWITCH, or NETSUM_PS for ATP, to its HOST:PORT");
   }
   result.log = options.log;
+  result.on_failure = options.on_failure;
   result.stop = options.stop.get_token();
   return result;
 }
@@ -259,6 +261,14 @@ netsum_status netsum_options_set_log(netsum_options* options, void (*log)(void* 
   return attempt([&] {
     given(log, "log");
     given(options, "options").log = [log, context](const std::string& line) { log(context, line.c_str()); };
+  });
+}
+
+netsum_status netsum_options_set_on_failure(netsum_options* options, void (*on_failure)(void* context, netsum_status status),
+                                            void* context) {
+  return attempt([&] {
+    given(on_failure, "on_failure");
+    given(options, "options").on_failure = [on_failure, context](const Error& error) { on_failure(context, failed(error)); };
   });
 }
 

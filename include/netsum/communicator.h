@@ -121,6 +121,10 @@ struct Options {
   std::uint64_t loss_seed = 1;
   // One line per call, from any thread; must not wait for an operation. Empty: silent.
   std::function<void(const std::string&)> log{};
+  // Called once, if the communicator fails without a call of its owner's to end it (abort(), its destruction, a stop): on
+  // one of netsum's threads, once no operation is pending, also if none was. It must be short, and must not call a
+  // communicator.
+  std::function<void(const Error&)> on_failure{};
   // Once a stop is requested, connect() ends with `closed`, and the communicator as by abort(), on the thread that requests
   // it.
   std::stop_token stop{};

@@ -115,6 +115,12 @@ NETSUM_API netsum_status netsum_options_set_from_environment(netsum_options* opt
 NETSUM_API netsum_status netsum_options_set_log(netsum_options* options, void (*log)(void* context, const char* line),
                                                 void* context);
 
+/* Called once for each communicator that fails without a call of netsum_abort(), netsum_destroy() or netsum_options_stop(),
+ * also while no operation is pending: on one of netsum's threads, where netsum_last_error() and what belongs to it tell of
+ * this failure. It must be short, and call no other function of netsum. */
+NETSUM_API netsum_status netsum_options_set_on_failure(netsum_options* options,
+                                                       void (*on_failure)(void* context, netsum_status status),
+                                                       void* context);
 /* Any thread: calls of netsum_connect() with these options return NETSUM_CLOSED, and communicators that came from them are
  * over as after netsum_abort(). */
 NETSUM_API netsum_status netsum_options_stop(netsum_options* options);

@@ -292,10 +292,12 @@ void Monitor::carry_out(const session::Rank::Warn& warn) {
 
 void Monitor::carry_out(const session::Rank::End& end) {
   if (engine_ == nullptr) {
-    error_ = end.error;
-  } else {
-    engine_->fail(end.error);
+    error_ = end.error;  // join() throws it
+    return;
   }
+  engine_->fail(end.error);
+  if (options_.log) options_.log(std::string("error: ") + end.error.what());
+  if (options_.on_failure) options_.on_failure(end.error);
 }
 
 // ---- for the session machine

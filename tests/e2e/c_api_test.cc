@@ -6,8 +6,10 @@
 #include <future>
 #include <latch>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "netsum/aggregator.h"
@@ -227,6 +229,30 @@ TEST_F(CApi, AStopEndsAConnectAndACommunicator) {
   EXPECT_NE(nullptr, std::strstr(netsum_last_error(), "a stop was requested")) << netsum_last_error();
   netsum_destroy(alone);
   netsum_options_destroy(options);
+}
+
+TEST_F(CApi, AFailureIsToldWithoutACall) {
+  std::optional<Aggregator> mortal([] {
+    AggregatorOptions options;
+    options.listen = "127.0.0.1:0";
+    return options;
+  }());
+  netsum_options* const options = netsum_options_create();
+  ASSERT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SWITCH", mortal->address().c_str()));
+  std::promise<std::pair<netsum_status, std::string>> told;
+  ASSERT_EQ(NETSUM_OK, netsum_options_set_on_failure(
+                           options,
+                           [](void* context, netsum_status status) {
+                             static_cast<decltype(told)*>(context)->set_value({status, netsum_last_error_aggregator()});
+                           },
+                           &told));
+  netsum_communicator* c = nullptr;
+  ASSERT_EQ(NETSUM_OK, netsum_connect(options, "mortal", 0, 1, &c)) << netsum_last_error();
+  netsum_options_destroy(options);
+  const std::string address = mortal->address();
+  mortal.reset();
+  EXPECT_EQ(std::pair(NETSUM_AGGREGATOR_LOST, address), told.get_future().get());
+  netsum_destroy(c);
 }
 
 void expect_refused(netsum_status status, const char* text) {

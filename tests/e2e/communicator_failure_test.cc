@@ -245,6 +245,25 @@ TEST(Abort, EndsAWaitFromAnotherThread) {
   expect_error(outcomes[0], ErrorCode::closed, {"enough"});
 }
 
+// While no operation is pending; not if its own caller has ended it.
+TEST(Death, OfTheAggregatorIsToldToACommunicatorsOwner) {
+  std::optional<Aggregator> aggregator(small_aggregator());
+  std::promise<Error> told;
+  std::atomic<int> errors_logged = 0;
+  Options options = rank_options({aggregator->address()}, 0, 1);
+  options.on_failure = [&](const Error& error) { told.set_value(error); };
+  options.log = [&](const std::string& line) { errors_logged += line.starts_with("error: ") ? 1 : 0; };
+  auto aborted = Communicator::connect(options);
+  aborted.abort("by its owner");
+  options.job = "another";
+  const auto comm = Communicator::connect(options);
+  aggregator.reset();
+  const Error error = told.get_future().get();  // a second call would throw there
+  EXPECT_EQ(ErrorCode::aggregator_lost, error.code()) << error.what();
+  EXPECT_EQ(error.what(), std::string(comm.failure()->what()));
+  EXPECT_EQ(1, errors_logged);
+}
+
 TEST(Abort, FollowsAStopRequest) {
   const Aggregator aggregator(small_aggregator());
   std::stop_source stop;
