@@ -22,8 +22,8 @@ namespace netsum::torch_backend {
 
 // Ended once, from a native thread without Python's interpreter lock. If outputs are in a device's memory, "ended" means
 // that what writes them has been given to the streams that are current in complete(); wait() then makes the caller's current
-// streams wait for it, and no thread. The tensors are kept by value until then. wait() does not wait for the future's
-// callbacks: they may wait for operations that end later.
+// streams wait for it, and no thread; so does synchronize(). The tensors are kept by value until then. wait() does not wait
+// for the future's callbacks: they may wait for operations that end later.
 class GroupWork final : public c10d::Work {
  public:
   // `what` names the operation in the error of a wait() that timed out.
@@ -31,6 +31,7 @@ class GroupWork final : public c10d::Work {
 
   bool isCompleted() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { static_cast<void>(wait()); }
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 #if NETSUM_TORCH_HAS_FUTURE_RESULT

@@ -165,7 +165,12 @@ def case_order(rank, size):
     dist_time = time.monotonic()
     fake_device.hold(False)
     for i in range(4):
-        works[2 * i].wait()  # makes the current stream wait, so the copy below comes behind the sum
+        if i % 2 == 0:
+            works[2 * i].wait()  # makes the current stream wait, so the copy below comes behind the sum
+        else:
+            while not works[2 * i].is_completed():
+                time.sleep(0)
+            works[2 * i].synchronize()  # so does this
         assert torch.equal(at_dev[i].cpu(), torch.full((300_000,), float(sum(r + 10 * i for r in range(size)))))
         works[2 * i + 1].wait()
         expected = float(sum(r + i for r in range(size)) if i % 2 == 0 else i)
