@@ -406,6 +406,28 @@ struct Registry::Impl {
            !job.successors.contains(request.rank);
   }
 
+  // Why no rank of the job, or none of a new one, may wait here.
+  [[nodiscard]] std::optional<JoinOutcome> has_no_room(const JoinRequest& request, const std::string& key) const {
+    const auto refused = [](Refusal refusal, std::string why) { return JoinOutcome{refusal, std::move(why), {}}; };
+    const bool is_new = !jobs.contains(key);
+    if (std::string error = ended(request); is_new && !error.empty()) {
+      return refused(Refusal::ended_by_operator, std::move(error));
+    }
+    if (is_new && draining && !(request.recovers && spared.contains(key))) {
+      return refused(Refusal::draining, drained(request.job));
+    }
+    if (std::string error = over_quota(request, is_new); !error.empty()) return refused(Refusal::quota, std::move(error));
+    if (waiting.size() >= config.max_joins) {
+      return refused(Refusal::no_slots, std::to_string(config.max_joins) +
+                                            " ranks wait here for other ranks of their jobs, the maximum: try again later");
+    }
+    if (is_new && jobs.size() >= config.max_jobs) {
+      return refused(Refusal::no_slots,
+                     "this aggregator serves " + std::to_string(config.max_jobs) + " jobs, its maximum: try again later");
+    }
+    return std::nullopt;
+  }
+
   void register_rank(JoinRequest request, std::uint64_t ticket, Time now) {
     const auto refuse = [&](JoinOutcome outcome) {
       note_refusal(request, outcome, now);
@@ -427,26 +449,7 @@ struct Registry::Impl {
           FailureCause::started_again, std::nullopt, now);
       found = jobs.find(key);
     }
-    if (std::string error = ended(request); found == jobs.end() && !error.empty()) {
-      return refuse({Refusal::ended_by_operator, std::move(error), {}});
-    }
-    if (found == jobs.end() && draining && !(request.recovers && spared.contains(key))) {
-      return refuse({Refusal::draining, drained(request.job), {}});
-    }
-    if (std::string error = over_quota(request, found == jobs.end()); !error.empty()) {
-      return refuse({Refusal::quota, std::move(error), {}});
-    }
-    if (waiting.size() >= config.max_joins) {
-      return refuse(
-          {Refusal::no_slots,
-           std::to_string(config.max_joins) + " ranks wait here for other ranks of their jobs, the maximum: try again later",
-           {}});
-    }
-    if (found == jobs.end() && jobs.size() >= config.max_jobs) {
-      return refuse({Refusal::no_slots,
-                     "this aggregator serves " + std::to_string(config.max_jobs) + " jobs, its maximum: try again later",
-                     {}});
-    }
+    if (auto outcome = has_no_room(request, key)) return refuse(std::move(*outcome));
     Job& job = found == jobs.end() ? jobs[key] : found->second;
     if (job.phase == Phase::running && may_succeed(job, request)) {
       wait(ticket, key, request);

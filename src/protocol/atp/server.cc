@@ -246,93 +246,124 @@ void Server::on_unknown_job(const RxView& packet, const Common& common, Time now
 void Server::on_gradient(const RxView& packet, const Common& common, bool congested, Time now, Sink& sink) {
   Job* const job = find(common.job_epoch);
   if (job == nullptr) return on_unknown_job(packet, common, now, sink);
-  ServerJobCounters& counters = job->counters;
-  const ServerJobConfig& config = job->config;
-  ++counters.packets;
-  counters.bytes += packet.bytes.size();
+  ++job->counters.packets;
+  job->counters.bytes += packet.bytes.size();
+  const std::optional<Gradient> gradient = believe(*job, packet, common);
+  if (!gradient) return;
+  learn_path(*job, *gradient, sink);
+  if (common.collision) ++job->counters.collisions;
 
-  GradientPacket gradient;
-  if (wire::atp::parse_gradient(packet.bytes, common, gradient) != ParseError::none)
-    return job->drop(counters.dropped_shape, packet);
-  if (!possible(common, config.packet_elements, config.overflow)) return job->drop(counters.dropped_shape, packet);
-  const auto ranks = config.topology.decode(gradient.directions);
-  if (!ranks) return job->drop(counters.dropped_shape, packet);
-  const bool single = ranks->size() == 1;
-  const std::uint32_t rank = ranks->front();
-  const ServerMember& member = config.members[rank];
-
-  // Accepted sources: the job's switches, and each rank for itself.
-  const std::uint32_t position = gradient.directions.only(config.topology.server_level()).value();  // decoded
-  const bool by_itself = single && packet.source == member.endpoint;
-  if (!by_itself && packet.source != config.roots[position]) return job->drop(counters.dropped_source, packet);
-  if (!(single && common.rank_epoch == member.epoch) && (by_itself || common.rank_epoch != config.folded_epochs)) {
-    return job->drop(counters.dropped_rank_epoch, packet);
+  Entry* const entry = place(*job, packet, *gradient, sink);
+  if (entry == nullptr) return;
+  if (entry->signature != common.signature || entry->state == Entry::State::mismatch) {
+    return answer_mismatch(*job, *entry, packet, gradient->rank, common.signature, now, sink);
   }
-  const bool past_switches = by_itself && config.topology.server_children()[position].is_switch;
-  const Ranks direct = past_switches ? job->direct.united(*ranks) : job->direct.minus(*ranks);
-  if (direct != job->direct) {
-    sink.flush();  // packets sent by reference leave with the list unchanged
-    job->direct = direct;
-    job->direct_endpoints.clear();
-    direct.for_each([&](std::uint32_t r) { job->direct_endpoints.push_back(config.members[r].endpoint); });
-  }
-  if (common.collision) ++counters.collisions;
+  entry->collision |= common.collision;
+  if (entry->state != Entry::State::complete) entry->ecn |= common.ecn || packet.congested || congested;
+  if (common.floats) return on_floats(*job, *entry, packet, gradient->packet, gradient->rank, now, sink);
+  add(*job, *entry, packet, *gradient, now, sink);
+}
 
-  Entry& entry = job->at(common.sequence);
+// Accepted sources: the job's switches, and each rank for itself.
+std::optional<Server::Gradient> Server::believe(Job& job, const RxView& packet, const Common& common) {
+  ServerJobCounters& counters = job.counters;
+  const ServerJobConfig& config = job.config;
+  const auto drop = [&](std::uint64_t& counter) {
+    job.drop(counter, packet);
+    return std::nullopt;
+  };
+  Gradient gradient;
+  if (wire::atp::parse_gradient(packet.bytes, common, gradient.packet) != ParseError::none) {
+    return drop(counters.dropped_shape);
+  }
+  if (!possible(common, config.packet_elements, config.overflow)) return drop(counters.dropped_shape);
+  auto ranks = config.topology.decode(gradient.packet.directions);
+  if (!ranks) return drop(counters.dropped_shape);
+  gradient.ranks = std::move(*ranks);
+  gradient.single = gradient.ranks.size() == 1;
+  gradient.rank = gradient.ranks.front();
+  gradient.position = gradient.packet.directions.only(config.topology.server_level()).value();  // decoded
+
+  const ServerMember& member = config.members[gradient.rank];
+  gradient.by_itself = gradient.single && packet.source == member.endpoint;
+  if (!gradient.by_itself && packet.source != config.roots[gradient.position]) return drop(counters.dropped_source);
+  if (!(gradient.single && common.rank_epoch == member.epoch) &&
+      (gradient.by_itself || common.rank_epoch != config.folded_epochs)) {
+    return drop(counters.dropped_rank_epoch);
+  }
+  return gradient;
+}
+
+void Server::learn_path(Job& job, const Gradient& gradient, Sink& sink) {
+  const ServerJobConfig& config = job.config;
+  const bool past_switches = gradient.by_itself && config.topology.server_children()[gradient.position].is_switch;
+  const Ranks direct = past_switches ? job.direct.united(gradient.ranks) : job.direct.minus(gradient.ranks);
+  if (direct == job.direct) return;
+  sink.flush();  // packets sent by reference leave with the list unchanged
+  job.direct = direct;
+  job.direct_endpoints.clear();
+  direct.for_each([&](std::uint32_t r) { job.direct_endpoints.push_back(config.members[r].endpoint); });
+}
+
+Server::Entry* Server::place(Job& job, const RxView& packet, const Gradient& gradient, Sink& sink) {
+  const Common& common = gradient.packet.common;
+  Entry& entry = job.at(common.sequence);
   if (entry.state != Entry::State::unused && common.sequence < entry.sequence) {
-    ++counters.old;
-    if (by_itself) return;  // a late copy, and nothing to free
+    ++job.counters.old;
+    if (gradient.by_itself) return nullptr;  // a late copy, and nothing to free
     Common done;
     done.type = Type::done;
-    done.job_epoch = config.epoch;
-    done.rank_epoch = config.folded_epochs;
+    done.job_epoch = job.config.epoch;
+    done.rank_epoch = job.config.folded_epochs;
     done.sequence = common.sequence;
     done.signature = common.signature;
     done.index = common.index;
     const std::span<std::byte> answer = sink.datagram(packet.source, wire::atp::parameter_bytes(done));
     wire::atp::write_parameter_header(answer, done, 0);
     wire::atp::seal(answer);
-    return;
+    return nullptr;
   }
-  if (entry.state == Entry::State::unused ? common.sequence >= job->ring.size() : common.sequence > entry.sequence) {
+  if (entry.state == Entry::State::unused ? common.sequence >= job.ring.size() : common.sequence > entry.sequence) {
     // Two windows later: the sender has the result of one window later, for which all ranks had this entry's result.
-    if (entry.state != Entry::State::complete || common.sequence != entry.sequence + job->ring.size()) {
-      return job->drop(counters.dropped_early, packet);
+    if (entry.state != Entry::State::complete || common.sequence != entry.sequence + job.ring.size()) {
+      job.drop(job.counters.dropped_early, packet);
+      return nullptr;
     }
   }
   if (entry.state == Entry::State::unused || common.sequence > entry.sequence) {
-    open(*job, entry, common, sink);
-    entry.first_rank = rank;
+    open(job, entry, common, sink);
+    entry.first_rank = gradient.rank;
   }
-  if (entry.signature != common.signature) return answer_mismatch(*job, entry, packet, rank, common.signature, now, sink);
-  if (entry.state == Entry::State::mismatch) {
-    return answer_mismatch(*job, entry, packet, rank, common.signature, now, sink);
-  }
-  entry.collision |= common.collision;
-  if (entry.state != Entry::State::complete) entry.ecn |= common.ecn || packet.congested || congested;
+  return &entry;
+}
 
-  if (common.floats) return on_floats(*job, entry, packet, gradient, rank, now, sink);
-  if (entry.seen.intersects(*ranks)) {
-    const Ranks missing = ranks->minus(entry.seen);
-    if (missing.empty()) return answer_repeat(*job, entry, *ranks, common.elements, config.roots[position], now, sink);
+void Server::add(Job& job, Entry& entry, const RxView& packet, const Gradient& gradient, Time now, Sink& sink) {
+  ServerJobCounters& counters = job.counters;
+  const Ranks& ranks = gradient.ranks;
+  const Common& common = gradient.packet.common;
+  if (entry.seen.intersects(ranks)) {
+    const Ranks missing = ranks.minus(entry.seen);
+    if (missing.empty()) {
+      return answer_repeat(job, entry, ranks, common.elements, job.config.roots[gradient.position], now, sink);
+    }
     ++counters.overlaps;
-    return ask(*job, entry, missing, false, now, sink);
+    return ask(job, entry, missing, false, now, sink);
   }
   NETSUM_CHECK(entry.state == Entry::State::collecting);
-  Sum sum{job->memory_of(entry) + parameter_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
-  if (!add_to(sum, gradient, config.overflow)) return job->drop(counters.dropped_shape, packet);
+  Sum sum{job.memory_of(entry) + parameter_at, entry.elements, entry.wide, entry.overflow, entry.exponent};
+  if (!add_to(sum, gradient.packet, job.config.overflow)) return job.drop(counters.dropped_shape, packet);
   entry.elements = sum.elements;
   entry.wide = sum.wide;
   entry.overflow = sum.overflow;
   entry.exponent = sum.exponent;
   entry.checked |= !common.unchecked;
-  entry.seen = entry.seen.united(*ranks);
-  if (*ranks == job->all && !single) {
+  entry.seen = entry.seen.united(ranks);
+  if (ranks == job.all && !gradient.single) {
     ++counters.added_complete;
   } else {
-    ++(single ? counters.added_single : counters.added_partial);
+    ++(gradient.single ? counters.added_single : counters.added_partial);
   }
-  if (entry.seen == job->all) complete(*job, entry, sink);
+  if (entry.seen == job.all) complete(job, entry, sink);
 }
 
 void Server::open(Job& job, Entry& entry, const Common& common, Sink& sink) {

@@ -168,7 +168,21 @@ class Server {
  private:
   struct Entry;
 
+  // A gradient packet of a job, and whose values it holds.
+  struct Gradient {
+    wire::atp::GradientPacket packet;
+    Ranks ranks;
+    std::uint32_t rank = 0;      // the first of them
+    std::uint32_t position = 0;  // among those that are next to this server
+    bool single = false;         // one rank's values
+    bool by_itself = false;      // from that rank, past the switches
+  };
   void on_gradient(const RxView& packet, const wire::atp::Common& common, bool congested, Time now, Sink& sink);
+  [[nodiscard]] static std::optional<Gradient> believe(Job& job, const RxView& packet, const wire::atp::Common& common);
+  static void learn_path(Job& job, const Gradient& gradient, Sink& sink);
+  // The entry of its sequence number; null: it was answered, or dropped.
+  [[nodiscard]] Entry* place(Job& job, const RxView& packet, const Gradient& gradient, Sink& sink);
+  void add(Job& job, Entry& entry, const RxView& packet, const Gradient& gradient, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::atp::Common& common, Time now, Sink& sink);
   void open(Job& job, Entry& entry, const wire::atp::Common& common, Sink& sink);
   void complete(Job& job, Entry& entry, Sink& sink);
