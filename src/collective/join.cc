@@ -144,7 +144,8 @@ void check(const Options& options, const RankProtocol& protocol) {
   const std::vector<std::uint32_t> allowed = runtime::allowed_cpus();
   for (const std::uint32_t cpu : options.cpus) {
     if (std::find(allowed.begin(), allowed.end(), cpu) != allowed.end()) continue;
-    throw bad("cpus has " + std::to_string(cpu) + ", and this process may not run on that CPU (taskset, cgroups)");
+    throw bad("CPU " + std::to_string(cpu) +
+              " of cpus is outside of this process's affinity mask (taskset -cp PID shows it)");
   }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
   protocol.check();

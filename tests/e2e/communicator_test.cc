@@ -489,7 +489,7 @@ TEST(Communicator, RunsWhereItsOptionsSay) {
   Options options = rank_options({aggregator.address()}, 0, 1);
   options.cpus = {*std::max_element(allowed.begin(), allowed.end()) + 1};
   expect_error(attempt([&] { static_cast<void>(Communicator::connect(options)); }), ErrorCode::bad_argument,
-               {"cpus has " + std::to_string(options.cpus.front())});
+               {"CPU " + std::to_string(options.cpus.front()) + " of cpus"});
 }
 
 TEST(Communicator, ATensorOfAListSharesItsExponentsWithNoOther) {
