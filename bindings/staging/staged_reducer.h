@@ -8,6 +8,7 @@
 // are a ring. Nothing waits: progress() does what can be done, and one thread calls it again and again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -45,12 +46,23 @@ class CommunicatorNetwork final : public Network {
   Communicator& communicator_;
 };
 
-// Equal on all ranks.
+// Equal on all ranks. The parts in which a tensor is reduced are the same wherever it is: a rank whose tensor is in host memory
+// issues for_each_chunk()'s.
 struct StagingConfig {
   std::size_t chunk_bytes = std::size_t{2} << 20;  // a multiple of 16
   std::size_t buffers = 8;                         // of a chunk each: all host memory that is used
   std::uint32_t lanes = 2;                         // each has a stream for either direction
 };
+
+// Gives `use` the chunks of a tensor in host memory, in order; one without elements has none.
+template <class Use>
+void for_each_chunk(TensorView tensor, Use use) {
+  const std::size_t most = StagingConfig{}.chunk_bytes / bytes_of(tensor.dtype);
+  for (std::size_t from = 0; from < tensor.elements; from += most) {
+    use(TensorView{static_cast<std::byte*>(tensor.data) + from * bytes_of(tensor.dtype),
+                   std::min(most, tensor.elements - from), tensor.dtype});
+  }
+}
 
 // One tensor on its way. Its memory is lent until has_ended().
 class Staged {

@@ -1,6 +1,7 @@
 #include "delegate.h"
 
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <atomic>
@@ -59,8 +60,19 @@ std::vector<std::vector<at::Tensor>> as_movable(const std::vector<std::vector<at
   return movable;
 }
 
+namespace {
+
+// Gloo's threads change tensors in place, and are not in inference mode: the tensor itself, or a copy that they may change.
+at::Tensor changeable(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) return tensor;
+  const c10::InferenceMode outside(false);
+  return tensor.clone();
+}
+
+}  // namespace
+
 at::Tensor Outputs::dense(const at::Tensor& tensor) {
-  at::Tensor values = torch_backend::dense(tensor);
+  at::Tensor values = changeable(torch_backend::dense(tensor));
   if (!values.is_same(tensor)) copies_.emplace_back(tensor, values);
   return values;
 }
@@ -122,12 +134,13 @@ at::Tensor as_summable(const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor as_reducible(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  if (!compares_floats(tensor, op)) return as_summable(tensor);
+  if (!compares_floats(tensor, op)) return changeable(as_summable(tensor));
   const bool wide = tensor.scalar_type() == at::kDouble;
   const at::Tensor floats = dense(tensor).detach().to(wide ? at::kDouble : at::kFloat);
   const at::Tensor integers = turned(floats.view(wide ? at::kLong : at::kInt));
   const std::int64_t greatest = all_but_sign(wide);
-  return integers.masked_fill_(floats.isnan(), op == c10d::ReduceOp::MAX ? greatest : -greatest - 1);
+  integers.masked_fill_(floats.isnan(), op == c10d::ReduceOp::MAX ? greatest : -greatest - 1);
+  return changeable(integers);
 }
 
 void take_reduced(const at::Tensor& tensor, at::Tensor reduced, const c10d::ReduceOp& op, int ranks) {

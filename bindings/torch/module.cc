@@ -6,12 +6,15 @@
 #include <torch/version.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/settings/settings.h"
+#include "python_errors.h"
 #include "staged_group.h"
 #include "torch_device.h"
 
@@ -33,11 +36,53 @@ std::string token_of_shards(const settings::Settings& settings, std::string toke
   return settings.options.token.empty() ? std::move(token) : settings.options.token;
 }
 
+// That a communicator has failed, which may be before its group is there to listen.
+class FailureNotice {
+ public:
+  void tell() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    if (then_) then_();
+  }
+  void listen(std::function<void()> then) {
+    const std::lock_guard lock(mutex_);
+    then_ = std::move(then);
+    if (failed_) then_();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool failed_ = false;
+  std::function<void()> then_;
+};
+
+// A communicator between connect() and the group that will own it; if dropped before that, it leaves the job.
+class Connection {
+ public:
+  Connection(std::unique_ptr<Communicator> communicator, std::shared_ptr<FailureNotice> notice)
+      : communicator_(std::move(communicator)), notice_(std::move(notice)) {}
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() { close(); }
+
+  std::unique_ptr<Communicator> take() { return std::move(communicator_); }
+  FailureNotice& notice() { return *notice_; }
+
+  void close() {
+    const py::gil_scoped_release release;
+    communicator_.reset();
+  }
+
+ private:
+  std::unique_ptr<Communicator> communicator_;
+  const std::shared_ptr<FailureNotice> notice_;
+};
+
 // `shards`: where the ranks join if the settings name no aggregator.
-std::unique_ptr<Communicator> connect(const settings::Settings& settings, std::vector<std::string> shards, std::string token,
-                                      std::string job, std::uint64_t generation, std::uint32_t rank,
-                                      std::uint32_t world_size, std::chrono::milliseconds connect_deadline,
-                                      std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
+std::unique_ptr<Connection> connect(const settings::Settings& settings, std::vector<std::string> shards, std::string token,
+                                    std::string job, std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size,
+                                    std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
+                                    const std::string& log_prefix) {
   Options options = settings.options;
   if (!shards.empty()) {
     options.aggregators = std::move(shards);
@@ -51,8 +96,10 @@ std::unique_ptr<Communicator> connect(const settings::Settings& settings, std::v
   options.connect_deadline = connect_deadline;
   options.operation_deadline = operation_deadline;
   options.log = log_to_stderr(log_prefix);
+  const auto notice = std::make_shared<FailureNotice>();
+  options.on_failure = [notice](const Error&) { notice->tell(); };
   const py::gil_scoped_release release;
-  return std::make_unique<Communicator>(Communicator::connect(options));
+  return std::make_unique<Connection>(std::make_unique<Communicator>(Communicator::connect(options)), notice);
 }
 
 std::shared_ptr<Aggregator> start_shard(const settings::Settings& settings, const std::string& listen, std::string token,
@@ -67,25 +114,6 @@ std::shared_ptr<Aggregator> start_shard(const settings::Settings& settings, cons
   const py::gil_scoped_release release;
   return std::make_shared<Aggregator>(options);
 }
-
-// A communicator between connect() and the group that will own it; if dropped before that, it leaves the job.
-class Connection {
- public:
-  explicit Connection(std::unique_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-  ~Connection() { close(); }
-
-  std::unique_ptr<Communicator> take() { return std::move(communicator_); }
-
-  void close() {
-    const py::gil_scoped_release release;
-    communicator_.reset();
-  }
-
- private:
-  std::unique_ptr<Communicator> communicator_;
-};
 
 // The groups of this process, to be left at its end: in 2.x Python's objects for them come and go. Python's lock guards it.
 std::vector<c10::weak_intrusive_ptr<TorchGroup>>& all_groups() {
@@ -105,6 +133,19 @@ void leave_all() {
   }
   const py::gil_scoped_release release;
   for (const auto& group : groups) group->shutdown();
+}
+
+// What Python does once a group has failed; null: nothing. Never freed, as groups may run it until the process ends.
+const py::object* failure_hook = nullptr;
+
+void run_failure_hook() {
+  if (failure_hook == nullptr || Py_IsInitialized() == 0) return;
+  const py::gil_scoped_acquire lock;
+  try {
+    (*failure_hook)();
+  } catch (py::error_already_set& raised) {
+    raised.discard_as_unraisable("netsum.torch's hook of failures");
+  }
 }
 
 py::dict as_dict(const FlightRecorder::Flight& flight) {
@@ -195,24 +236,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::module_::import("torch.distributed");  // has the base classes of this module's types
   module.attr("torch_version") = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
 
-  // netsum.torch.Error, a RuntimeError with the code of docs/errors.md: thrown by this module, and by Work.wait() in torch.
-  static py::exception<Error> error_type(module, "Error", PyExc_RuntimeError);
-  py::register_exception_translator([](std::exception_ptr thrown) {
-    try {
-      if (thrown) std::rethrow_exception(thrown);
-    } catch (const Error& error) {
-      py::object raised = py::handle(error_type.ptr())(error.what());
-      raised.attr("code") = to_string(error.code());
-      const ErrorDetails& details = error.details();
-      raised.attr("ranks") = details.ranks;  // global ones
-      raised.attr("operation") = details.operation;
-      raised.attr("aggregator") = details.aggregator;
-      py::dict calls;
-      for (const RankCall& each : details.calls) calls[py::int_(each.rank)] = each.call;
-      raised.attr("calls") = std::move(calls);
-      PyErr_SetObject(error_type.ptr(), raised.ptr());
-    }
-  });
+  register_errors(module);
 
   py::class_<Connection>(module, "Connection").def("close", &Connection::close);
   py::class_<Aggregator, std::shared_ptr<Aggregator>>(module, "Aggregator").def("address", &Aggregator::address);
@@ -240,9 +264,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       [](const Settings& settings, std::vector<std::string> shards, std::string token, std::string job,
          std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size, std::chrono::milliseconds connect_deadline,
          std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
-        return std::make_unique<Connection>(connect(settings, std::move(shards), std::move(token), std::move(job),
-                                                    generation, rank, world_size, connect_deadline, operation_deadline,
-                                                    log_prefix));
+        return connect(settings, std::move(shards), std::move(token), std::move(job), generation, rank, world_size,
+                       connect_deadline, operation_deadline, log_prefix);
       },
       py::kw_only(), py::arg("settings"), py::arg("shards"), py::arg("token"), py::arg("job"), py::arg("generation"),
       py::arg("rank"), py::arg("world_size"), py::arg("connect_deadline"), py::arg("operation_deadline"),
@@ -259,6 +282,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       return kept(device).cast<bool>();
     });
   });
+  module.def("set_failure_hook", [](const py::object& hook) { failure_hook = new py::object(hook); });
   module.def("flights", &flights);
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
@@ -276,6 +300,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                  std::move(store), Decision{path, reason, job, mode, switches, shards, std::move(world_ranks)},
                  log_to_stderr(log_prefix));
              remember(group);
+             if (connection != nullptr) connection->notice().listen([&its = *group] { its.post(&run_failure_hook); });
              return group;
            }),
            py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),

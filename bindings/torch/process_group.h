@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "call_counts.h"
@@ -62,8 +63,10 @@ class Group : public Base {
 
   [[nodiscard]] const Decision& decision() const { return decision_; }
   [[nodiscard]] const SwitchQueue* queue() const { return queue_.get(); }
-  // Does nothing if Gloo would reduce the tensor.
-  void move_to_allocated(const at::Tensor& tensor);
+  // Behind all calls before it. Does nothing if Gloo would reduce the tensor.
+  virtual void move_to_allocated(const at::Tensor& tensor);
+  // Runs a task on a thread of the group's, which outlives its communicator.
+  void post(std::function<void()> task) { threads_->post(std::move(task)); }
   [[nodiscard]] CallCounts::Counts counts() const { return counts_.all(); }
   [[nodiscard]] double seconds_in_all_reduce() const { return stopwatch_.seconds(); }
   [[nodiscard]] virtual std::uint64_t staged_bytes() const { return 0; }  // of tensors in a device's memory

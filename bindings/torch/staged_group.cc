@@ -53,6 +53,7 @@ Sequencer& StagedGroup<Base>::sequencer() {
   std::call_once(made_, [this] {
     auto sum = [this](TensorView inout, ReduceOp op) { return this->queue_->all_reduce_memory(inout, op); };
     sequencer_ = std::make_unique<Sequencer>(std::move(sum), *this->threads_, patience_);
+    line_ = sequencer_.get();
   });
   return *sequencer_;
 }
@@ -69,8 +70,20 @@ void StagedGroup<Base>::end_staging() {
 }
 
 template <class Base>
+bool StagedGroup<Base>::has_unissued() const {
+  const Sequencer* const line = line_;
+  return line != nullptr && !line->has_issued_all();
+}
+
+template <class Base>
 bool StagedGroup<Base>::must_line_up(const Tensors& tensors) const {
-  return is_for_device(tensors) || (sequencer_ && !sequencer_->has_issued_all());
+  return is_for_device(tensors) || has_unissued();
+}
+
+template <class Base>
+std::uint64_t StagedGroup<Base>::staged_bytes() const {
+  const Sequencer* const line = line_;
+  return line == nullptr ? 0 : line->bytes();
 }
 
 template <class Base>
@@ -329,10 +342,23 @@ auto StagedGroup<Base>::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
 
 template <class Base>
 auto StagedGroup<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr {
-  if (!sequencer_ || sequencer_->is_idle()) return Group<Base>::barrier(options);
+  if (const Sequencer* const line = line_; line == nullptr || line->is_idle()) return Group<Base>::barrier(options);
   return line_up(
       c10d::OpType::BARRIER, "barrier", {}, {}, [this, options](const HostTwins&) { return Group<Base>::barrier(options); },
       /*behind_all=*/true);
+}
+
+// The memory is shared between the ranks in an operation of the communicator, which has its place among the others.
+template <class Base>
+void StagedGroup<Base>::move_to_allocated(const at::Tensor& tensor) {
+  if (!has_unissued()) return Group<Base>::move_to_allocated(tensor);
+  const auto move = [this, tensor](const HostTwins&) {
+    Group<Base>::move_to_allocated(tensor);
+    auto moved = c10::make_intrusive<GroupWork>(this->getRank(), c10d::OpType::UNKNOWN, "a move", Tensors{});
+    moved->complete();
+    return WorkPtr(moved);
+  };
+  line_up(c10d::OpType::UNKNOWN, "the move to memory that ranks share", {}, {}, move)->wait();
 }
 
 template class StagedGroup<GroupBase>;

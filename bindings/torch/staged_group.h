@@ -2,6 +2,7 @@
 // none is a Group.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,7 @@ class StagedGroup final : public Group<Base> {
       : Group<Base>(std::forward<Arguments>(arguments)...), patience_(patience) {}
   ~StagedGroup() override { this->end(); }
 
-  [[nodiscard]] std::uint64_t staged_bytes() const override { return sequencer_ ? sequencer_->bytes() : 0; }
+  [[nodiscard]] std::uint64_t staged_bytes() const override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -51,12 +52,14 @@ class StagedGroup final : public Group<Base> {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void move_to_allocated(const at::Tensor& tensor) override;
 
  private:
   void end_staging() override;
   Sequencer& sequencer();
   // Whether a call cannot go on at once: tensors are in a device's memory, or a call before it has yet to be issued.
   bool must_line_up(const Tensors& tensors) const;
+  bool has_unissued() const;
   bool is_staged_in_chunks(const Tensors& tensors, const c10d::ReduceOp& op) const;
   // `call` gets the twins. `result`: the work's.
   WorkPtr line_up(c10d::OpType type, std::string what, HostTwins twins, Tensors result, Sequencer::Issue call,
@@ -67,6 +70,7 @@ class StagedGroup final : public Group<Base> {
   const std::chrono::milliseconds patience_;
   std::once_flag made_;
   std::unique_ptr<Sequencer> sequencer_;
+  std::atomic<Sequencer*> line_{nullptr};  // the same: calls may be made from several threads
 };
 
 extern template class StagedGroup<GroupBase>;

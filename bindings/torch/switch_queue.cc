@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "bindings/staging/staged_reducer.h"
 #include "dense.h"
 #include "routes.h"
 
@@ -42,6 +43,12 @@ std::string words_of(const std::exception_ptr& error) {
   } catch (...) {
     return "an unknown error";
   }
+}
+
+std::vector<Work> one(Work work) {
+  std::vector<Work> works;
+  works.push_back(std::move(work));
+  return works;
 }
 
 CallOptions call_of(std::optional<std::chrono::milliseconds> timeout, std::optional<double> factor = {}) {
@@ -105,7 +112,11 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tens
                                                       const Settings& settings, c10d::OpType type) {
   return submit(in_place<Transfer>(tensors), std::string("all_reduce(") + to_string(op) + ")", type, true, settings.timeout,
                 [&](const at::Tensor& tensor, const at::Tensor&) {
-                  return communicator_.all_reduce_async(view_of(tensor), op, call_of(settings.timeout, settings.factor));
+                  std::vector<Work> works;
+                  staging::for_each_chunk(view_of(tensor), [&](TensorView chunk) {
+                    works.push_back(communicator_.all_reduce_async(chunk, op, call_of(settings.timeout, settings.factor)));
+                  });
+                  return works;
                 });
 }
 
@@ -113,7 +124,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::reduce(const std::vector<at::Tensor>&
                                                   const Settings& settings) {
   return submit(in_place<Transfer>(tensors), std::string("reduce(") + to_string(op) + ") to rank " + std::to_string(root),
                 c10d::OpType::REDUCE, true, settings.timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
-                  return communicator_.reduce_async(view_of(tensor), op, root, call_of(settings.timeout, settings.factor));
+                  return one(communicator_.reduce_async(view_of(tensor), op, root, call_of(settings.timeout, settings.factor)));
                 });
 }
 
@@ -121,7 +132,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tenso
                                                      Timeout timeout) {
   return submit(in_place<Transfer>(tensors), "broadcast from rank " + std::to_string(root), c10d::OpType::BROADCAST, false,
                 timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
-                  return communicator_.broadcast_async(bytes_of(tensor), root, call_of(timeout));
+                  return one(communicator_.broadcast_async(bytes_of(tensor), root, call_of(timeout)));
                 });
 }
 
@@ -129,8 +140,8 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, 
                                                           ReduceOp op, const Settings& settings, c10d::OpType type) {
   return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true, settings.timeout,
                 [&](const at::Tensor& whole, const at::Tensor& part) {
-                  return communicator_.reduce_scatter_v_async(view_of(whole), view_of(part), op, counts,
-                                                              call_of(settings.timeout, settings.factor));
+                  return one(communicator_.reduce_scatter_v_async(view_of(whole), view_of(part), op, counts,
+                                                              call_of(settings.timeout, settings.factor)));
                 });
 }
 
@@ -138,7 +149,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::all_gather(const at::Tensor& in, cons
                                                       Timeout timeout, c10d::OpType type) {
   for (std::size_t& count : counts) count *= in.element_size();
   return submit({{in, out}}, "all_gather", type, false, timeout, [&](const at::Tensor& part, const at::Tensor& whole) {
-    return communicator_.all_gather_v_async(bytes_of(part), bytes_of(whole), counts, call_of(timeout));
+    return one(communicator_.all_gather_v_async(bytes_of(part), bytes_of(whole), counts, call_of(timeout)));
   });
 }
 
@@ -164,7 +175,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
                                               : at::empty(transfer.out.sizes(), transfer.out.options());
     bytes_ += in.nbytes();
     ++operations_;
-    Work lent = [&] {
+    std::vector<Work> works = [&] {
       try {
         return issue(in, out);
       } catch (const Error& thrown) {
@@ -176,7 +187,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
         throw;
       }
     }();
-    pending.loans.push_back({std::move(in), std::move(out), transfer.out.detach(), std::move(lent)});
+    pending.loans.push_back({std::move(in), std::move(out), transfer.out.detach(), std::move(works)});
   }
   if (pending.reduces) stopwatch_.begin();
   {
@@ -219,15 +230,18 @@ void SwitchQueue::complete_next() {
     pending_.pop_front();
   }
   std::exception_ptr error;
-  for (Loan& loan : next.loans) {
+  const auto attempt = [&](const auto& step) {
     try {
-      loan.lent.wait();
-      if (loan.out.data_ptr() != loan.target.data_ptr()) write(loan.target, loan.out);
+      step();
     } catch (const Error& thrown) {
       if (!error) error = std::make_exception_ptr(named_in_world(thrown));
     } catch (...) {
       if (!error) error = std::current_exception();
     }
+  };
+  for (Loan& loan : next.loans) {
+    for (Work& work : loan.works) attempt([&] { work.wait(); });  // all of them: they have the tensor until then
+    if (!error && loan.out.data_ptr() != loan.target.data_ptr()) attempt([&] { write(loan.target, loan.out); });
   }
   if (next.reduces) stopwatch_.end();
   if (error) failed_ = true;

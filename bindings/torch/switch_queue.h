@@ -38,8 +38,9 @@ class SwitchQueue {
     Timeout timeout;
     std::optional<double> factor;  // multiplies this rank's values before they are summed
   };
-  // In place, each tensor in an operation of its own. A tensor that is not dense travels as a copy. The switch
-  // reduces what is reduced.
+  // In place, each tensor in operations of its own. A tensor that is not dense travels as a copy. The switch
+  // reduces what is reduced. An all-reduce is one of each chunk, as that of a tensor in a device's memory is: another rank
+  // may have its tensor there.
   c10::intrusive_ptr<GroupWork> all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, const Settings& settings,
                                            c10d::OpType type);
   c10::intrusive_ptr<GroupWork> reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
@@ -79,7 +80,7 @@ class SwitchQueue {
   struct Loan {
     at::Tensor in, out;  // lent, dense
     at::Tensor target;   // gets `out`; it is `out`, or the caller's tensor
-    Work lent;
+    std::vector<Work> works;
   };
   struct Pending {
     std::vector<Loan> loans;
@@ -87,7 +88,7 @@ class SwitchQueue {
     bool reduces = false;
     std::uint64_t flight = 0;
   };
-  using Issue = std::function<Work(const at::Tensor& in, const at::Tensor& out)>;
+  using Issue = std::function<std::vector<Work>(const at::Tensor& in, const at::Tensor& out)>;
 
   c10::intrusive_ptr<GroupWork> submit(const std::vector<Transfer>& transfers, std::string what, c10d::OpType type,
                                        bool reduces, Timeout timeout, const Issue& issue);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "netsum/error.h"
+#include "python_errors.h"
 
 namespace py = pybind11;
 
@@ -61,12 +62,9 @@ GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<
 void GroupWork::tell_how() {
 #if NETSUM_TORCH_HAS_FUTURE_RESULT
   auto result = c10d::WorkResult::SUCCESS;
-  try {
-    if (error_) std::rethrow_exception(error_);
-  } catch (const Error& error) {
-    result = error.code() == ErrorCode::deadline ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
-  } catch (...) {
-    result = c10d::WorkResult::COMM_ERROR;
+  if (error_) {
+    const bool timed_out = code_of(error_, ErrorCode::internal) == ErrorCode::deadline;
+    result = timed_out ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
   }
   how_->markCompleted(c10::IValue(static_cast<std::uint8_t>(result)));
 #endif
@@ -121,7 +119,7 @@ void GroupWork::complete(std::function<void()> then) {
 void GroupWork::fail(std::exception_ptr error, std::function<void()> then) {
   error_ = error;
   then_ = std::move(then);
-  future_->setError(error);
+  future_->setError(for_python(error));
 }
 
 }  // namespace netsum::torch_backend

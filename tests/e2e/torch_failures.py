@@ -111,7 +111,7 @@ def case_absent(rank, size):
 
 
 def case_recorded(rank, size):
-    """The same, and all ranks write what they did."""
+    """The same, and all ranks write what they did: also the one that waits for nothing."""
     import torch
     import torch.distributed as dist
 
@@ -120,14 +120,47 @@ def case_recorded(rank, size):
     dist.broadcast(torch.ones(7), 0)
     dist.all_reduce(torch.ones(2, 5))
     prefix = os.environ["NETSUM_FLIGHT_RECORD"]
-    if rank == 1:
-        until = time.time() + 40
-        while not os.path.exists(prefix + "0") and time.time() < until:
-            time.sleep(0.05)
-    else:
+    if rank != 1:
         until_error(lambda: dist.all_reduce(torch.ones(1000)))
-    netsum.torch.flights.write_at_exit()
+    until = time.time() + 40
+    while not os.path.exists(f"{prefix}{rank}") and time.time() < until:
+        time.sleep(0.05)
     return netsum.torch.statistics()["job"]
+
+
+def case_terminated(rank, size):
+    """torchrun ends the others by SIGTERM when one rank has died."""
+    import signal
+
+    import torch
+    import torch.distributed as dist
+    init()
+    dist.all_reduce(torch.ones(10))
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)  # a handler runs between two instructions of Python
+    until_error(lambda: dist.all_reduce(torch.ones(10)))
+
+
+def case_dies_in_backward(rank, size):
+    """An error that PyTorch raises in backward() is netsum's own, with its attributes."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 10))
+    until = time.time() + 40
+    while time.time() < until:
+        try:
+            model(torch.ones(3, 100)).sum().backward()
+        except netsum.torch.Error as error:
+            assert isinstance(error, getattr(dist, "DistBackendError", RuntimeError)), type(error).__mro__
+            return error.code, error.ranks, str(error)
+        if rank == 1:
+            os.kill(os.getpid(), 9)
+    raise AssertionError("no error came")
 
 
 def case_impatient(rank, size):
@@ -352,6 +385,20 @@ class Failures(unittest.TestCase):
             else:
                 self.assertEqual(flights[2], (2, "nccl:all_reduce", [[1000]], ["Float"], "started"))
                 self.assertIn("rank 1", record["entries"][2]["netsum_error"])
+
+    def test_flight_records_are_written_at_sigterm(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = run("terminated", 2, environment={"NETSUM_FLIGHT_RECORD": f"{folder}/rank_"}, expect_failure=(1,))
+            self.assertEqual(ranks[1].status, -15)
+            with open(f"{folder}/rank_1", "rb") as file:
+                self.assertEqual([each["state"] for each in pickle.load(file)["entries"]], ["completed"])
+
+    def test_an_error_in_backward_has_its_code(self):
+        with Switch() as switch:
+            ranks = run("dies_in_backward", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address}, expect_failure=(1,))
+        code, dead, words = ranks[0].result
+        self.assertEqual((code, dead), ("worker_lost", [1]))
+        self.assertIn("rank 1", words)
 
     def test_a_wait_is_interrupted(self):
         with Switch() as switch:

@@ -25,19 +25,20 @@ ROWS, COLUMNS = 4, 6
 class Layouts:
     """Tensors of one case: what goes in has one layout, what comes out another, and all values are known to all ranks."""
 
-    def __init__(self, dtype, of_inputs, of_outputs, shape):
-        self.dtype, self.of_inputs, self.of_outputs, self.shape = dtype, of_inputs, of_outputs, shape
+    def __init__(self, dtype, of_inputs, of_outputs, shape, device=DEVICE):
+        self.dtype, self.of_inputs, self.of_outputs, self.shape, self.device = dtype, of_inputs, of_outputs, shape, device
+        self.rows_are_alike = "expanded" in (of_inputs, of_outputs)
 
     def make(self, layout, shape):
         import torch
         return LAYOUTS[layout if len(shape) == 2 else "dense"](
-            lambda whole: torch.zeros(whole, dtype=self.dtype, device=DEVICE), shape)
+            lambda whole: torch.zeros(whole, dtype=self.dtype, device=self.device), shape)
 
     def values(self, seed):
         """Of a rank, or of a part: integers, the same in each row if rows share their memory."""
         import torch
         count = math.prod(self.shape)
-        values = torch.arange(count) % (COLUMNS if "expanded" in (self.of_inputs, self.of_outputs) else count or 1)
+        values = torch.arange(count) % (COLUMNS if self.rows_are_alike else count or 1)
         values = (values + 31 * seed + 1).reshape(self.shape).to(self.dtype)
         return values * (1 + 2j) if self.dtype.is_complex else values
 
@@ -53,10 +54,10 @@ class Layouts:
     def check(self, call, got, expected):
         import torch
         got = got.cpu().resolve_conj().resolve_neg()
-        assert torch.equal(got, expected), (call, self.dtype, self.of_inputs, self.of_outputs, self.shape, got, expected)
+        assert torch.equal(got, expected), (call, self.dtype, self.device, self.of_inputs, self.of_outputs, self.shape, got, expected)
 
 
-def check_every_call(rank, size, case):
+def check_every_call(rank, size, case, messages_from_any=DEVICE == "cpu"):
     import torch
     import torch.distributed as dist
     values = case.values
@@ -97,7 +98,7 @@ def check_every_call(rank, size, case):
     dist.recv(output, left)
     request.wait()
     case.check("recv", output, values(left))
-    if DEVICE == "cpu" and math.prod(case.shape) > 0:  # what Gloo takes
+    if messages_from_any and math.prod(case.shape) > 0:  # what Gloo takes
         output = case.output()
         request = dist.isend(case.input(mine), right)
         assert size > 2 or dist.recv(output) == left
@@ -111,7 +112,7 @@ def check_every_call(rank, size, case):
     dist.reduce_scatter(output, [case.input(values(rank + r)) for r in range(size)])
     case.check("reduce_scatter", output, sum(values(r + rank) for r in range(size)))
 
-    if len(case.shape) == 0 or "expanded" in (case.of_inputs, case.of_outputs):
+    if len(case.shape) == 0 or case.rows_are_alike:
         return  # parts of one tensor, each with values of its own
     output = case.output((size * case.shape[0], COLUMNS))
     dist._all_gather_base(output, case.input(mine))
@@ -166,7 +167,52 @@ def case_every_call(rank, size):
     dist.destroy_process_group()
 
 
+def case_one_rank_alone(rank, size):
+    """What one rank alone sees decides nothing: rank 0's tensors have another layout, or are at another device, or are of
+    inference mode, or come from another thread."""
+    import threading
+
+    import torch
+    from torch_devices import DEVICE as OTHER
+    from torch_devices import import_device
+    import_device()
+    init_at_host()
+    shapes = ((ROWS, COLUMNS), (100_000, COLUMNS), (0, COLUMNS), ())  # 2.4 MB are more than a chunk
+
+    def check(shape, layout="dense", device=DEVICE):
+        case = Layouts(torch.float32, layout, layout, shape, device) if rank == 0 else Layouts(torch.float32, "dense", "dense", shape)
+        case.rows_are_alike = layout == "expanded"
+        check_every_call(rank, size, case, messages_from_any=False)
+
+    for shape in shapes:
+        for layout in ("offset", "transposed", "strided", "expanded") if len(shape) == 2 else ():
+            check(shape, layout)
+        check(shape, device=OTHER)
+        with torch.inference_mode(rank == 0):
+            check(shape)
+            check(shape, device=OTHER)
+        errors = []
+        if rank == 0:
+            def guarded():
+                try:
+                    check(shape, device=OTHER)
+                except BaseException as error:
+                    errors.append(error)
+            thread = threading.Thread(target=guarded)
+            thread.start()
+            thread.join()
+        else:
+            check(shape)
+        assert not errors, errors
+    check((100_000, COLUMNS), layout="strided", device=OTHER)
+
+
 class EveryLayout(unittest.TestCase):
+    def test_one_rank_alone(self):
+        with Switch() as switch:
+            run("one_rank_alone", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})
+        run("one_rank_alone", 2, environment={"NETSUM_MODE": "off"})
+
     def test_over_the_switch(self):
         with Switch() as switch:
             run("every_call", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})

@@ -122,9 +122,15 @@ write_flight_record = flights.write
 # A program that ends without destroy_process_group() has not died: its ranks leave. Threads that still run callbacks end while
 # the interpreter is there for them.
 atexit.register(_C.leave_all)
-atexit.register(flights.write_at_exit)  # before
+atexit.register(flights.write_if_wanted)  # before
+flights.watch()
 
 if int(_version.split(".")[0]) >= 2:
+    # torch makes a new backend the default of devices that have none: init_process_group() without a name shall not change.
+    _defaults = torch.distributed.Backend.default_device_backend_map
+    _before = dict(_defaults)
     torch.distributed.Backend.register_backend("netsum", _create, devices=["cpu", "cuda", "xpu", "privateuseone"])
+    _defaults.clear()
+    _defaults.update(_before)
 else:
     torch.distributed.Backend.register_backend("netsum", _create)

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import signal
+import threading
 import warnings
 
 import torch.distributed
@@ -9,6 +11,7 @@ import torch.distributed
 from . import _C
 
 VERSION = "2.4"  # of the format
+_writing = threading.RLock()  # a signal may come while its own thread writes
 
 
 def _global_ranks():
@@ -63,11 +66,28 @@ def write(prefix):
     return path
 
 
-def write_at_exit():
+def write_if_wanted():
+    """To NETSUM_FLIGHT_RECORD, if that is set and this rank has used a switch."""
     prefix = os.environ.get("NETSUM_FLIGHT_RECORD")
     if not prefix or not _C.flights():
         return
     try:
-        write(prefix)
+        with _writing:
+            write(prefix)
     except OSError as error:
         warnings.warn(f"netsum: the flight record was not written: {error}. Set NETSUM_FLIGHT_RECORD to a path prefix in a writable directory")
+
+
+def _write_and_end(number, frame):
+    write_if_wanted()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def watch():
+    """Has the record written when a group fails, on all of its ranks, and at SIGTERM, with which torchrun ends the others when one
+    rank has died. A program's own handler stays."""
+    _C.set_failure_hook(write_if_wanted)
+    main = threading.current_thread() is threading.main_thread()
+    if main and os.environ.get("NETSUM_FLIGHT_RECORD") and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _write_and_end)
