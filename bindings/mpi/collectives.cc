@@ -82,6 +82,7 @@ class Call {
     if (job_->excluded()) return *job_->excluded();
     if (bytes < Process::get().least_bytes()) return Path::too_short;
     if (offered != Path::the_switch) return offered;
+    if (!job_->is_due(bytes)) return Path::not_yet;
     if (!job_->join(comm_)) return Path::not_joined;
     return suits(job_->at_switch());
   }
@@ -151,13 +152,14 @@ class Operands {
     return {data, count_ / parts, reduction_.dtype};
   }
 
-  // Whether netsum can read, or write, the numbers where the program has them.
+  // Whether netsum can read, or write, the numbers where the program has them. Another rank's may be elsewhere.
   [[nodiscard]] bool fits(const void* buffer) const {
-    return reduction_.preparation == Preparation::none && reinterpret_cast<std::uintptr_t>(buffer) % numbers_.width == 0;
+    return !is_prepared() && reinterpret_cast<std::uintptr_t>(buffer) % numbers_.width == 0;
   }
-  // In memory of its own: prepared, and made readable again.
-  [[nodiscard]] std::byte* copied(Job& job, const void* from) const {
-    std::byte* const data = job.scratch(bytes_);
+  [[nodiscard]] bool is_prepared() const { return reduction_.preparation != Preparation::none; }
+  // In memory of its own: prepared, and made readable again. `more`: bytes behind it, for the caller.
+  [[nodiscard]] std::byte* copied(Job& job, const void* from, std::size_t more = 0) const {
+    std::byte* const data = job.scratch(bytes_ + more);
     copy(data, from, bytes_);
     prepare(reduction_.preparation, numbers_.width, data, count_);
     return data;
@@ -260,13 +262,20 @@ std::optional<int> reduce_scatter_block(const void* send, void* receive, MPI_Cou
   return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
     const auto part = static_cast<std::uint64_t>(count), ranks = static_cast<std::uint64_t>(job.ranks());
     const void* const input = is_in_place(send) ? receive : send;
-    if (!job.at_switch().has_own_collectives() || !operands.fits(receive)) {
+    if (!job.at_switch().has_own_collectives() || operands.is_prepared()) {
       return reduce_whole(job, operands, input, receive, part * static_cast<std::uint64_t>(job.rank()), part);
     }
     // In place the output is the first part of the input, not the rank's own.
-    const bool direct = !is_in_place(send) && operands.fits(input);
-    void* const in = direct ? readable(input) : operands.copied(job, input);
-    job.at_switch().reduce_scatter(operands.view(in), operands.view(receive, ranks), operands.op(), while_waiting());
+    if (!is_in_place(send) && operands.fits(input) && operands.fits(receive)) {
+      job.at_switch().reduce_scatter(operands.view(readable(input)), operands.view(receive, ranks), operands.op(),
+                                     while_waiting());
+      return;
+    }
+    const std::size_t own = operands.bytes() / ranks;
+    std::byte* const in = operands.copied(job, input, own);
+    std::byte* const out = in + operands.bytes();
+    job.at_switch().reduce_scatter(operands.view(in), operands.view(out, ranks), operands.op(), while_waiting());
+    copy(receive, out, own);
   });
 }
 

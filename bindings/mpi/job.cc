@@ -26,6 +26,8 @@ constexpr int most_ranks_of_switchml = 4096, most_ranks_of_others = 1024;
 // All ranks come at once: a daemon that does not answer for so long is not there.
 constexpr std::chrono::milliseconds reach_patience{5000};
 
+constexpr std::uint64_t bytes_worth_joining = std::uint64_t{1} << 20;
+
 // More scratch memory is given back at the next call.
 constexpr std::size_t most_kept = std::size_t{64} << 20;
 
@@ -116,6 +118,14 @@ Job::Job(MPI_Comm comm) {
   } else if (!is_within_world(comm, ranks_)) {
     excluded_ = Path::beyond_world;
   }
+}
+
+bool Job::is_due(std::uint64_t bytes) {
+  if (communicator_ || failure_) return true;
+  const Settings& settings = Process::get().settings();
+  ++calls_;
+  bytes_ += bytes;
+  return calls_ >= settings.join_calls || bytes_ >= bytes_worth_joining || settings.common.mode == Mode::force;
 }
 
 bool Job::join(MPI_Comm comm) {

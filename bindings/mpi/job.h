@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,11 @@ class Job {
   // Why no call of this communicator takes the switch; none: some may.
   [[nodiscard]] std::optional<Path> excluded() const { return excluded_; }
 
+  // Whether a call that could take the switch is worth joining for: the communicator has joined before, or this is its
+  // NETSUM_MPI_JOIN_CALLS-th such call, or they have carried a MiB; at once with NETSUM_MODE=force. A join takes as long as
+  // hundreds of short calls, and many a communicator makes a few and goes. All ranks count the same calls.
+  [[nodiscard]] bool is_due(std::uint64_t bytes);
+
   // Joins, if that has not been tried; all ranks call it. False: this communicator stays with MPI, from now on. Throws Error
   // if it may not (NETSUM_MODE=force), or if the job has failed.
   [[nodiscard]] bool join(MPI_Comm comm);
@@ -43,6 +49,7 @@ class Job {
 
   int rank_ = 0, ranks_ = 1;
   std::optional<Path> excluded_;
+  std::uint64_t calls_ = 0, bytes_ = 0;  // that were asked about, until it has joined
   std::unique_ptr<Communicator> communicator_;
   std::optional<Error> failure_;
   std::unique_ptr<std::byte[]> scratch_;

@@ -31,6 +31,7 @@ enum class Path : std::uint8_t {
   between_groups,  // an intercommunicator
   beyond_world,    // processes that are not in MPI_COMM_WORLD: started apart, or a session's
   too_many_ranks,  // for the protocol
+  not_yet,         // NETSUM_MPI_JOIN_CALLS
   not_joined,      // the ranks did not come together at the switch
   too_short,       // NETSUM_MPI_MIN_BYTES
   datatype,        // one that is not summed
@@ -39,7 +40,7 @@ enum class Path : std::uint8_t {
   inexact,         // NETSUM_MPI_FLOAT32
   not_offered,     // the collective
 };
-constexpr std::size_t paths = 13;
+constexpr std::size_t paths = 14;
 
 constexpr std::array<const char*, paths> path_names = {
     "the switch",
@@ -48,6 +49,7 @@ constexpr std::array<const char*, paths> path_names = {
     "an intercommunicator",
     "processes outside MPI_COMM_WORLD",
     "more ranks than a job has",
+    "a communicator's first calls, fewer than NETSUM_MPI_JOIN_CALLS",
     "the switch could not be joined",
     "fewer bytes than NETSUM_MPI_MIN_BYTES",
     "a datatype that netsum does not reduce",

@@ -32,6 +32,7 @@ Settings settings_from_environment() {
   const settings::Reader reader;
   std::uint64_t least = 0;
   if (reader.number("NETSUM_MPI_MIN_BYTES", least, std::uint64_t{0}, std::uint64_t{1} << 62)) settings.min_bytes = least;
+  reader.number("NETSUM_MPI_JOIN_CALLS", settings.join_calls, std::uint64_t{1}, std::uint64_t{1} << 62);
   settings.float32 = reader.one_of("NETSUM_MPI_FLOAT32", floats, settings.float32);
   settings.report = reader.one_of("NETSUM_MPI_REPORT", reports, settings.report);
   return settings;
@@ -40,6 +41,7 @@ Settings settings_from_environment() {
 std::vector<std::pair<std::string, std::string>> Settings::shared() const {
   auto values = settings::common_to_all_ranks(common);
   values.emplace_back("NETSUM_MPI_MIN_BYTES", min_bytes ? std::to_string(*min_bytes) : "");
+  values.emplace_back("NETSUM_MPI_JOIN_CALLS", std::to_string(join_calls));
   values.emplace_back("NETSUM_MPI_FLOAT32", name_of(floats, float32));
   return values;
 }

@@ -19,6 +19,7 @@ enum class Report : std::uint8_t { mostly_mpi, always, never };
 struct Settings {
   settings::Settings common;
   std::optional<std::uint64_t> min_bytes;  // empty: least_bytes()
+  std::uint64_t join_calls = 64;           // see Job::is_due()
   Float32 float32 = Float32::as_exact;
   Report report = Report::mostly_mpi;
 

@@ -21,6 +21,7 @@ def command(ranks, program, *arguments, library=None, **settings):
     """mpirun of a program of this test."""
     variables = {f"NETSUM_{name.upper()}": str(value) for name, value in settings.items()}
     variables.setdefault("NETSUM_MPI_REPORT", "1")
+    variables.setdefault("NETSUM_MPI_JOIN_CALLS", "1")
     variables["LD_PRELOAD"] = library or LIBRARY
     program = os.path.join(PROGRAMS, program)
     if MPI == "openmpi":
@@ -95,6 +96,12 @@ class Calls(unittest.TestCase):
     def test_threads(self):
         report = self.run_program("mpi_operations", "threads")
         self.assertEqual(report.switch(), 4 * 50)
+
+    def test_a_communicators_first_calls(self):
+        report = self.run_program("mpi_operations", "threads", mpi_join_calls=20)
+        self.assertEqual((report.mpi("first calls"), report.switch()), (4 * 19, 4 * 31))
+        report = self.run_program("mpi_operations", "threads", mpi_join_calls=1000)  # 0.24 MB are too few as well
+        self.assertEqual((report.mpi("first calls"), report.switch()), (4 * 50, 0))
 
     def test_messages_make_progress(self):
         self.run_program("mpi_operations", "progress")

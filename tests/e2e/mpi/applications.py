@@ -115,7 +115,7 @@ class Application:
                 subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=LIMIT)
             options = []
             if settings:
-                variables = {"NETSUM_MPI_REPORT": "1", "NETSUM_MPI_MIN_BYTES": "0", "LD_PRELOAD": LIBRARY} | settings
+                variables = {"NETSUM_MPI_REPORT": "1", "NETSUM_MPI_MIN_BYTES": "0", "NETSUM_MPI_JOIN_CALLS": "1", "LD_PRELOAD": LIBRARY} | settings
                 options = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
             command = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
                        "mpi_yield_when_idle", "1", "-x", "OMP_NUM_THREADS=1", "-n", str(self.ranks), *options, *self.arguments]

@@ -2,6 +2,7 @@
 // with libnetsum-mpi.so preloaded, so that MPI_ takes the switch. A difference is a line on stderr and exit code 1.
 #include <mpi.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -259,8 +260,33 @@ void compare_others() {
   check(sum == ranks, "MPI_Iallreduce");
 }
 
+// Rank 0's buffers are not aligned, and the others' are.
+void compare_unaligned() {
+  const int rank = rank_of(MPI_COMM_WORLD), ranks = size_of(MPI_COMM_WORLD), part = 1000;
+  const std::size_t count = static_cast<std::size_t>(part) * static_cast<std::size_t>(ranks), shift = rank == 0 ? 1 : 0;
+  std::vector<std::byte> input(count * sizeof(int) + 1), output(input.size());
+  std::vector<int> own(count), got(count);
+  for (std::size_t i = 0; i < count; ++i) own[i] = static_cast<int>(i) + rank;
+  std::memcpy(input.data() + shift, own.data(), count * sizeof(int));
+  const auto is_sum = [&](std::size_t length, std::size_t from) {
+    std::memcpy(got.data(), output.data() + shift, length * sizeof(int));
+    bool right = true;
+    for (std::size_t i = 0; i < length; ++i) {
+      right &= got[i] == static_cast<int>(from + i) * ranks + ranks * (ranks - 1) / 2;
+    }
+    return right;
+  };
+  MPI_Allreduce(input.data() + shift, output.data() + shift, part * ranks, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  check(is_sum(count, 0), "MPI_Allreduce of one rank's unaligned buffers");
+  MPI_Reduce_scatter_block(input.data() + shift, output.data() + shift, part, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  check(is_sum(part, static_cast<std::size_t>(rank * part)), "MPI_Reduce_scatter_block of one rank's unaligned buffers");
+  MPI_Reduce(input.data() + shift, output.data() + shift, part * ranks, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+  check(rank != 0 || is_sum(count, 0), "MPI_Reduce of one rank's unaligned buffers");
+}
+
 // The ranks' datatypes differ, and their signatures do not.
 void compare_moves() {
+  compare_unaligned();
   const int rank = rank_of(MPI_COMM_WORLD), ranks = size_of(MPI_COMM_WORLD);
   for (const std::size_t count : lengths) {
     const int n = static_cast<int>(count);
