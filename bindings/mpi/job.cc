@@ -7,7 +7,6 @@
 #include <cstring>
 #include <numeric>
 #include <utility>
-#include <variant>
 
 #include "agreement.h"
 #include "base/failed_earlier.h"
@@ -20,8 +19,6 @@ namespace {
 
 using settings::LogLevel;
 using settings::Mode;
-
-constexpr int most_ranks_of_switchml = 4096, most_ranks_of_others = 1024;
 
 // All ranks come at once: a daemon that does not answer for so long is not there.
 constexpr std::chrono::milliseconds reach_patience{5000};
@@ -112,8 +109,7 @@ Job::Job(MPI_Comm comm) {
     excluded_ = Path::between_groups;
   } else if (ranks_ == 1) {
     excluded_ = Path::alone;
-  } else if (ranks_ > (std::holds_alternative<SwitchMl>(settings.common.options.protocol) ? most_ranks_of_switchml
-                                                                                          : most_ranks_of_others)) {
+  } else if (static_cast<std::uint32_t>(ranks_) > settings::most_ranks(settings.common.options.protocol)) {
     excluded_ = Path::too_many_ranks;
   } else if (!is_within_world(comm, ranks_)) {
     excluded_ = Path::beyond_world;

@@ -11,6 +11,9 @@
 
 #include "bindings/settings/reader.h"
 #include "netsum/error.h"
+#include "wire/atp.h"
+#include "wire/netreduce.h"
+#include "wire/switchml.h"
 
 namespace netsum::settings {
 namespace {
@@ -179,6 +182,12 @@ Settings read(const Lookup& lookup, Settings settings) {
   options.require_keys = reader.one_of("NETSUM_REQUIRE_KEYS", yes_or_no, false);
   options.token = read_token(reader);
   return settings;
+}
+
+std::uint32_t most_ranks(const Protocol& protocol) {
+  if (std::holds_alternative<Atp>(protocol)) return wire::atp::max_workers;
+  if (std::holds_alternative<NetReduce>(protocol)) return wire::netreduce::max_workers;
+  return wire::switchml::max_workers;
 }
 
 std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Settings& settings) {

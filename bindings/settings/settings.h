@@ -35,6 +35,9 @@ struct Settings {
 // variable and what it may be.
 [[nodiscard]] Settings read(const Lookup& lookup = &from_environment, Settings settings = {});
 
+// Of one job.
+[[nodiscard]] std::uint32_t most_ranks(const Protocol& protocol);
+
 // The variables that must be equal on all ranks, with what they say here.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Settings& settings);
 

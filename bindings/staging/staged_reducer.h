@@ -46,8 +46,8 @@ class CommunicatorNetwork final : public Network {
   Communicator& communicator_;
 };
 
-// Equal on all ranks. The parts in which a tensor is reduced are the same wherever it is: a rank whose tensor is in host memory
-// issues for_each_chunk()'s.
+// Equal on all ranks. The parts in which a tensor is reduced are the same wherever it is: a rank whose tensor is in host
+// memory issues for_each_chunk()'s.
 struct StagingConfig {
   std::size_t chunk_bytes = std::size_t{2} << 20;  // a multiple of 16
   std::size_t buffers = 8;                         // of a chunk each: all host memory that is used

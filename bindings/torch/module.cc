@@ -249,6 +249,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly(
           "connect_seconds",
           [](const Settings& its) { return std::chrono::duration<double>(its.options.connect_deadline).count(); })
+      .def_property_readonly("most_ranks", [](const Settings& its) { return settings::most_ranks(its.options.protocol); })
       .def_readonly("switches", &Settings::switches)
       .def_readonly("above", &Settings::above)
       .def_readonly("address", &Settings::address)

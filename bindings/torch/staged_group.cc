@@ -77,7 +77,7 @@ bool StagedGroup<Base>::has_unissued() const {
 
 template <class Base>
 bool StagedGroup<Base>::must_line_up(const Tensors& tensors) const {
-  return is_for_device(tensors) || has_unissued();
+  return is_for_device(tensors) || has_unissued() || coalesced_;
 }
 
 template <class Base>
@@ -93,8 +93,23 @@ auto StagedGroup<Base>::line_up(c10d::OpType type, std::string what, HostTwins t
   what += describe(result);
   auto work = c10::make_intrusive<GroupWork>(this->getRank(), type, std::move(what), std::move(result));
   line.call(std::move(twins), behind_all, std::move(call), work);
+  return noted(work);
+}
+
+template <class Base>
+auto StagedGroup<Base>::noted(WorkPtr work) -> WorkPtr {
+  if (coalesced_) coalesced_->push_back(work);
   return work;
 }
+
+#if TORCH_VERSION_MAJOR >= 2
+template <class Base>
+auto StagedGroup<Base>::endCoalescing() -> WorkPtr {
+  TORCH_CHECK(coalesced_, "netsum: endCoalescing() without startCoalescing()");
+  auto works = std::exchange(coalesced_, std::nullopt);
+  return c10::make_intrusive<WorkList>(this->getRank(), std::move(*works));
+}
+#endif
 
 template <class Base>
 auto StagedGroup<Base>::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) -> WorkPtr {
@@ -126,7 +141,7 @@ auto StagedGroup<Base>::reduce_in_chunks(Call call, const Tensors& tensors, cons
   this->stopwatch_.begin();
   work->getFuture()->addCallback([this](c10::ivalue::Future&) { this->stopwatch_.end(); });
   line.all_reduce(std::move(memory), *switch_op(op), work);
-  return work;
+  return noted(work);
 }
 
 template <class Base>
@@ -314,7 +329,7 @@ auto StagedGroup<Base>::with_future(WorkPtr message, c10d::OpType type) -> WorkP
 // Messages between two ranks have no place in the ranks' common order: those of host memory need not line up.
 template <class Base>
 auto StagedGroup<Base>::send(Tensors& tensors, int to, int tag) -> WorkPtr {
-  if (!is_for_device(tensors)) return Group<Base>::send(tensors, to, tag);
+  if (!is_for_device(tensors) && !coalesced_) return Group<Base>::send(tensors, to, tag);
   return line_up(c10d::OpType::SEND, "send", twins_of(tensors, Tensors{}), tensors,
                  [this, tensors, to, tag](const HostTwins& twins) {
                    auto hosts = twins.of(tensors);
@@ -324,7 +339,7 @@ auto StagedGroup<Base>::send(Tensors& tensors, int to, int tag) -> WorkPtr {
 
 template <class Base>
 auto StagedGroup<Base>::recv(Tensors& tensors, int from, int tag) -> WorkPtr {
-  if (!is_for_device(tensors)) return Group<Base>::recv(tensors, from, tag);
+  if (!is_for_device(tensors) && !coalesced_) return Group<Base>::recv(tensors, from, tag);
   return line_up(c10d::OpType::RECV, "recv", twins_of(Tensors{}, tensors), tensors,
                  [this, tensors, from, tag](const HostTwins& twins) {
                    auto hosts = twins.of(tensors);

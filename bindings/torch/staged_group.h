@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,25 +53,36 @@ class StagedGroup final : public Group<Base> {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
+#if TORCH_VERSION_MAJOR >= 2
+  // Calls between these are issued one by one, as all others; one work ends when all of them have. PyTorch asks for it in
+  // batch_isend_irecv() of a GPU's tensors.
+  void startCoalescing() override {
+    coalesced_.emplace();
+  }
+  WorkPtr endCoalescing() override;
+#endif
   void move_to_allocated(const at::Tensor& tensor) override;
 
  private:
   void end_staging() override;
   Sequencer& sequencer();
-  // Whether a call cannot go on at once: tensors are in a device's memory, or a call before it has yet to be issued.
+  // Whether a call cannot go on at once: tensors are in a device's memory, a call before it has yet to be issued, or its
+  // work shall be one of those that endCoalescing() gives.
   bool must_line_up(const Tensors& tensors) const;
   bool has_unissued() const;
   bool is_staged_in_chunks(const Tensors& tensors, const c10d::ReduceOp& op) const;
   // `call` gets the twins. `result`: the work's.
   WorkPtr line_up(c10d::OpType type, std::string what, HostTwins twins, Tensors result, Sequencer::Issue call,
                   bool behind_all = false);
+  WorkPtr noted(WorkPtr work);
   WorkPtr with_future(WorkPtr message, c10d::OpType type);
   WorkPtr reduce_in_chunks(Call call, const Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type);
 
   const std::chrono::milliseconds patience_;
   std::once_flag made_;
   std::unique_ptr<Sequencer> sequencer_;
-  std::atomic<Sequencer*> line_{nullptr};  // the same: calls may be made from several threads
+  std::optional<std::vector<WorkPtr>> coalesced_;  // since startCoalescing()
+  std::atomic<Sequencer*> line_{nullptr};          // the same: calls may be made from several threads
 };
 
 extern template class StagedGroup<GroupBase>;

@@ -122,10 +122,11 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tens
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::reduce(const std::vector<at::Tensor>& tensors, ReduceOp op, std::uint32_t root,
                                                   const Settings& settings) {
-  return submit(in_place<Transfer>(tensors), std::string("reduce(") + to_string(op) + ") to rank " + std::to_string(root),
-                c10d::OpType::REDUCE, true, settings.timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
-                  return one(communicator_.reduce_async(view_of(tensor), op, root, call_of(settings.timeout, settings.factor)));
-                });
+  return submit(
+      in_place<Transfer>(tensors), std::string("reduce(") + to_string(op) + ") to rank " + std::to_string(root),
+      c10d::OpType::REDUCE, true, settings.timeout, [&](const at::Tensor& tensor, const at::Tensor&) {
+        return one(communicator_.reduce_async(view_of(tensor), op, root, call_of(settings.timeout, settings.factor)));
+      });
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::broadcast(const std::vector<at::Tensor>& tensors, std::uint32_t root,
@@ -141,7 +142,7 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::reduce_scatter(const at::Tensor& in, 
   return submit({{in, out}}, std::string("reduce_scatter(") + to_string(op) + ")", type, true, settings.timeout,
                 [&](const at::Tensor& whole, const at::Tensor& part) {
                   return one(communicator_.reduce_scatter_v_async(view_of(whole), view_of(part), op, counts,
-                                                              call_of(settings.timeout, settings.factor)));
+                                                                  call_of(settings.timeout, settings.factor)));
                 });
 }
 

@@ -122,4 +122,17 @@ void GroupWork::fail(std::exception_ptr error, std::function<void()> then) {
   future_->setError(for_python(error));
 }
 
+bool WorkList::isCompleted() {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& each) { return each->isCompleted(); });
+}
+
+bool WorkList::wait(std::chrono::milliseconds timeout) {
+  for (const auto& each : works_) each->wait(timeout);
+  return true;
+}
+
+void WorkList::synchronize() {
+  for (const auto& each : works_) each->synchronize();
+}
+
 }  // namespace netsum::torch_backend

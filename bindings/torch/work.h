@@ -61,4 +61,18 @@ class GroupWork final : public c10d::Work {
   std::function<void()> then_;
 };
 
+// Several works as one, which ends when all have.
+class WorkList final : public c10d::Work {
+ public:
+  WorkList(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : Work(rank, c10d::OpType::UNKNOWN), works_(std::move(works)) {}
+
+  bool isCompleted() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;  // for each of them so long
+  void synchronize() override;
+
+ private:
+  const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
 }  // namespace netsum::torch_backend

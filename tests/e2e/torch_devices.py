@@ -140,6 +140,19 @@ def case_collectives(rank, size):
         return [out] if rank == 1 else []
     both(send_and_recv, values)
 
+    def batch(tensor):
+        """As pipelines exchange: batch_isend_irecv() does this with a GPU's tensors."""
+        out = torch.empty_like(tensor)
+        with dist.distributed_c10d._coalescing_manager(None, tensor.device, async_ops=True) as manager:
+            dist.isend(tensor, (rank + 1) % size)
+            dist.irecv(out, (rank - 1) % size)
+            dist.broadcast(tensor, 0)
+        for work in manager.works:
+            work.wait()
+        return [out, tensor]
+    if TORCH >= (2, 0):
+        both(batch, values)
+
     dist.barrier()
     counted = netsum.torch.statistics()
     assert counted["staged_tensor_bytes"] > 0 and counted["collectives"]["all_reduce"]["switch"]["calls"] >= 14, counted

@@ -45,7 +45,7 @@ ALLOWED = {
 
 # Above src/: the bindings, and what each may include of it and of other bindings; all include the façades.
 OF_BINDINGS = {
-    "bindings/settings": {"base", "transport"},
+    "bindings/settings": {"base", "transport", "wire"},
     "bindings/staging": set(),
     "bindings/c": {"bindings/settings"},
     "bindings/nccl": {"base", "transport", "runtime", "bindings/settings"},

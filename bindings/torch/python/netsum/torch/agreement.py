@@ -4,6 +4,7 @@ Each round, every rank publishes a report; rank 0 reads all of them and publishe
 can be on the switch while another is on Gloo, and an error that one rank has is raised on all, with its rank and reason.
 """
 
+import ipaddress
 import json
 import os
 import secrets
@@ -19,7 +20,6 @@ from torch.distributed.distributed_c10d import STORE_BASED_BARRIER_PREFIX
 from . import _C, forks
 from .restarts import host_identity, name_job
 
-MOST_RANKS = 256  # of one job at a switch
 REACH_SECONDS = 5.0
 
 
@@ -81,7 +81,7 @@ def _failures(reports):
     return f"rank {rank} on {report['host']}: {report['error']}{more}"
 
 
-def _plan(reports):
+def _plan(reports, most_ranks):
     """The first verdict: are the settings sound and equal, and is there anything to do for a switch?"""
     words = _failures(reports)
     if words:
@@ -100,8 +100,8 @@ def _plan(reports):
         verdict.update(path="gloo", reason="NETSUM_MODE=off")
     elif size == 1:
         verdict.update(path="gloo", reason="a group of one rank has nothing to sum")
-    elif size > MOST_RANKS:
-        verdict = _give_up(verdict["mode"], f"{size} ranks are more than the {MOST_RANKS} of one job at a switch") | {
+    elif size > most_ranks:
+        verdict = _give_up(verdict["mode"], f"{size} ranks are more than the {most_ranks} of one job with {first['NETSUM_PROTOCOL']}") | {
             k: v for k, v in verdict.items() if k != "path"}
     else:
         hosts = [r["host_identity"] for r in reports]
@@ -123,13 +123,19 @@ def _listening_host(settings, one_host):
     if one_host:
         return "127.0.0.1"
     for target in (os.environ.get("MASTER_ADDR", ""), socket.gethostname()):
-        try:  # the address that the routes to the master start from; no packet is sent
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect((target, 9))
-                if not probe.getsockname()[0].startswith("127."):
-                    return probe.getsockname()[0]
+        try:
+            ways = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
         except OSError:
             continue
+        for family, kind, protocol, _, address in ways:
+            try:  # the address that the routes to the master start from; no packet is sent
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.connect(address)
+                    own = ipaddress.ip_address(probe.getsockname()[0].partition("%")[0])
+            except OSError:
+                continue
+            if not own.is_loopback and not own.is_link_local:
+                return str(own)
     raise RuntimeError("found no address under which other hosts reach this one: set NETSUM_ADDRESS")
 
 
@@ -184,7 +190,7 @@ def build(store, rank, size, timeout, make_gloo):
     def judge(reports):
         if world_store is not None:
             _forget_barriers(world_store)
-        return _plan(reports) | {"world_ranks": [r["world_rank"] for r in reports]}
+        return _plan(reports, settings.most_ranks) | {"world_ranks": [r["world_rank"] for r in reports]}
 
     plan = agreement.round("plan", report, judge)
     debug_prefix = f"netsum[{rank}]: " if settings.log == "debug" else ""
