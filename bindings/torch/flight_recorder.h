@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -36,8 +37,8 @@ class FlightRecorder {
   // An operation begins; returns its number.
   std::uint64_t begin(c10d::OpType type, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
                       std::optional<std::int64_t> timeout_ms);
-  // It ended. `error`: why it failed, or empty.
-  void end(std::uint64_t number, const std::string& error);
+  // It ended. `error`: why it failed, or null.
+  void end(std::uint64_t number, const std::exception_ptr& error);
 
   [[nodiscard]] std::vector<Flight> flights() const;  // the oldest first
 

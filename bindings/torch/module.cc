@@ -170,7 +170,7 @@ py::list flights() {
     const auto group = each.lock();
     if (!group || !group->is_ours() || group->queue() == nullptr) continue;
     py::list of_group;
-    for (const FlightRecorder::Flight& flight : group->queue()->flights()) of_group.append(as_dict(flight));
+    for (const FlightRecorder::Flight& flight : group->queue()->flights()->flights()) of_group.append(as_dict(flight));
     result.append(py::make_tuple(group->decision().job, group->getSize(), of_group));
   }
   return result;

@@ -88,6 +88,7 @@ std::vector<Ready> ready_at(const std::vector<c10::Device>& devices) {
 struct Reduction {
   std::vector<at::Tensor> tensors;
   ReduceOp op;
+  std::function<void()> begun;
 };
 
 struct HostCall {
@@ -263,6 +264,7 @@ class Sequencer::Line : public std::enable_shared_from_this<Line> {
       if (!reductions_are_issued(&stage)) return false;
       Reducing next{&stage, std::move(turn.copied), std::move(reduction->tensors), {}, turn.entry.work};
       const ReduceOp op = reduction->op;
+      reduction->begun();
       turns_.pop_front();
       begin(reducing_.emplace_back(std::move(next)), op);
       return true;
@@ -462,9 +464,10 @@ std::uint64_t Sequencer::bytes() const {
   return line_->bytes();
 }
 
-void Sequencer::all_reduce(std::vector<at::Tensor> tensors, ReduceOp op, c10::intrusive_ptr<GroupWork> work) {
+void Sequencer::all_reduce(std::vector<at::Tensor> tensors, ReduceOp op, std::function<void()> begun,
+                           c10::intrusive_ptr<GroupWork> work) {
   auto ready = ready_at({tensors.front().device()});
-  line_->push({Reduction{std::move(tensors), op}, std::move(work), std::move(ready)});
+  line_->push({Reduction{std::move(tensors), op, std::move(begun)}, std::move(work), std::move(ready)});
 }
 
 void Sequencer::call(HostTwins twins, bool behind_all, Issue issue, c10::intrusive_ptr<GroupWork> work) {

@@ -42,8 +42,10 @@ class Sequencer {
   // Whether a call that is made now finds all those before it ended, at the device too.
   [[nodiscard]] bool is_idle() const;
 
-  // Contiguous tensors in one device's memory, in place, once the current stream has come to this point.
-  void all_reduce(std::vector<at::Tensor> tensors, ReduceOp op, c10::intrusive_ptr<GroupWork> work);
+  // Contiguous tensors in one device's memory, in place, once the current stream has come to this point. `begun` is called
+  // when it is this call's turn to be issued.
+  void all_reduce(std::vector<at::Tensor> tensors, ReduceOp op, std::function<void()> begun,
+                  c10::intrusive_ptr<GroupWork> work);
   // Copies what the call reads, calls `issue`, and copies what it writes once the work that `issue` returns has ended. With
   // `behind_all`: issues it when all before it have ended.
   void call(HostTwins twins, bool behind_all, Issue issue, c10::intrusive_ptr<GroupWork> work);

@@ -91,7 +91,7 @@ auto StagedGroup<Base>::line_up(c10d::OpType type, std::string what, HostTwins t
                                 bool behind_all) -> WorkPtr {
   Sequencer& line = sequencer();
   what += describe(result);
-  auto work = c10::make_intrusive<GroupWork>(this->getRank(), type, std::move(what), std::move(result));
+  auto work = c10::make_intrusive<GroupWork>(this->getRank(), type, std::move(what), result, &result);
   line.call(std::move(twins), behind_all, std::move(call), work);
   return noted(work);
 }
@@ -137,10 +137,18 @@ auto StagedGroup<Base>::reduce_in_chunks(Call call, const Tensors& tensors, cons
   static_cast<void>(this->by_switch(call, tensors, &op));
   Tensors memory;
   for (const at::Tensor& tensor : tensors) memory.push_back(tensor.detach());
-  auto work = c10::make_intrusive<GroupWork>(this->getRank(), type, to_string(call) + describe(tensors), tensors);
+  auto work = c10::make_intrusive<GroupWork>(this->getRank(), type, to_string(call) + describe(tensors), tensors, &tensors);
   this->stopwatch_.begin();
-  work->getFuture()->addCallback([this](c10::ivalue::Future&) { this->stopwatch_.end(); });
-  line.all_reduce(std::move(memory), *switch_op(op), work);
+  const auto number = std::make_shared<std::optional<std::uint64_t>>();
+  const auto flights = this->queue_->flights();
+  work->getFuture()->addCallback([this, number, flights](c10::ivalue::Future& ended) {
+    this->stopwatch_.end();
+    if (*number) flights->end(**number, ended.hasError() ? ended.exception_ptr() : nullptr);
+  });
+  auto begun = [number, flights, type, memory, timeout = patience_.count()] {
+    *number = flights->begin(type, memory, memory, timeout);
+  };
+  line.all_reduce(std::move(memory), *switch_op(op), std::move(begun), work);
   return noted(work);
 }
 

@@ -34,17 +34,6 @@ std::vector<Transfer> in_place(const std::vector<at::Tensor>& tensors) {
   return transfers;
 }
 
-std::string words_of(const std::exception_ptr& error) {
-  if (!error) return {};
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& thrown) {
-    return thrown.what();
-  } catch (...) {
-    return "an unknown error";
-  }
-}
-
 std::vector<Work> one(Work work) {
   std::vector<Work> works;
   works.push_back(std::move(work));
@@ -163,11 +152,11 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
   }
   Pending pending;
   pending.reduces = reduces;
-  pending.work =
-      c10::make_intrusive<GroupWork>(static_cast<int>(communicator_.rank()), type, what + describe(inputs), outputs);
+  pending.work = c10::make_intrusive<GroupWork>(static_cast<int>(communicator_.rank()), type, what + describe(inputs),
+                                                outputs, &inputs);
   const auto work = pending.work;
   const std::lock_guard issuing(issue_);
-  pending.flight = flights_.begin(type, inputs, outputs, timeout ? std::optional(timeout->count()) : std::nullopt);
+  pending.flight = flights_->begin(type, inputs, outputs, timeout ? std::optional(timeout->count()) : std::nullopt);
   for (const Transfer& transfer : transfers) {
     const bool apart = !transfer.in.is_same(transfer.out);
     at::Tensor in = dense(transfer.in).detach();
@@ -181,10 +170,10 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
         return issue(in, out);
       } catch (const Error& thrown) {
         const Error named = named_in_world(thrown);
-        flights_.end(pending.flight, named.what());
+        flights_->end(pending.flight, std::make_exception_ptr(named));
         throw named;
       } catch (...) {
-        flights_.end(pending.flight, words_of(std::current_exception()));
+        flights_->end(pending.flight, std::current_exception());
         throw;
       }
     }();
@@ -246,7 +235,7 @@ void SwitchQueue::complete_next() {
   }
   if (next.reduces) stopwatch_.end();
   if (error) failed_ = true;
-  flights_.end(next.flight, words_of(error));
+  flights_->end(next.flight, error);
   const auto hand_over = [this, work = next.work] {
     const std::lock_guard lock(mutex_);
     if (last_ == work) last_.reset();  // it keeps tensors alive

@@ -71,7 +71,8 @@ class SwitchQueue {
   [[nodiscard]] std::string placement() const { return communicator_.placement(); }
   [[nodiscard]] std::uint64_t operations() const { return operations_.load(); }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(); }
-  [[nodiscard]] std::vector<FlightRecorder::Flight> flights() const { return flights_.flights(); }
+  // What was done; who issues by all_reduce_memory() adds to it.
+  [[nodiscard]] const std::shared_ptr<FlightRecorder>& flights() const { return flights_; }
 
  private:
   struct Transfer {
@@ -101,7 +102,7 @@ class SwitchQueue {
   CallbackThreads& threads_;
   std::atomic<std::uint64_t> operations_{0}, bytes_{0};
   std::atomic<bool> failed_{false};
-  FlightRecorder flights_;
+  const std::shared_ptr<FlightRecorder> flights_ = std::make_shared<FlightRecorder>();
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
   mutable std::mutex mutex_;  // guards the four below

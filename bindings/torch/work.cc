@@ -24,6 +24,42 @@ std::string describe(const std::vector<at::Tensor>& tensors) {
   return text;
 }
 
+const char* title_of(c10d::OpType type) {
+  switch (type) {
+    case c10d::OpType::ALLREDUCE:
+      return "netsum:all_reduce";
+    case c10d::OpType::ALLREDUCE_COALESCED:
+      return "netsum:allreduce_coalesced";
+    case c10d::OpType::REDUCE:
+      return "netsum:reduce";
+    case c10d::OpType::BROADCAST:
+      return "netsum:broadcast";
+    case c10d::OpType::ALLGATHER:
+      return "netsum:all_gather";
+    case c10d::OpType::_ALLGATHER_BASE:
+      return "netsum:_all_gather_base";
+    case c10d::OpType::REDUCE_SCATTER:
+      return "netsum:reduce_scatter";
+    case c10d::OpType::_REDUCE_SCATTER_BASE:
+      return "netsum:_reduce_scatter_base";
+    case c10d::OpType::GATHER:
+      return "netsum:gather";
+    case c10d::OpType::SCATTER:
+      return "netsum:scatter";
+    case c10d::OpType::ALLTOALL:
+    case c10d::OpType::ALLTOALL_BASE:
+      return "netsum:all_to_all";
+    case c10d::OpType::SEND:
+      return "netsum:send";
+    case c10d::OpType::RECV:
+      return "netsum:recv";
+    case c10d::OpType::BARRIER:
+      return "netsum:barrier";
+    default:
+      return "netsum:coalesced";
+  }
+}
+
 namespace {
 
 constexpr std::chrono::milliseconds signals_every{100};
@@ -45,8 +81,10 @@ std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs)
-    : Work(rank, type),
+GroupWork::GroupWork(int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
+                     const std::vector<at::Tensor>* profiled)
+    : Work(rank, type, profiled == nullptr ? nullptr : title_of(type),
+           profiled == nullptr ? std::vector<at::Tensor>{} : *profiled),
       what_(std::move(what)),
       outputs_(std::move(outputs)),
       future_(

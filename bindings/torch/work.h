@@ -20,14 +20,19 @@ namespace netsum::torch_backend {
 // " of 3 Float, 5 Int": for errors.
 [[nodiscard]] std::string describe(const std::vector<at::Tensor>& tensors);
 
+// A kind of operation as the profiler shows it: "netsum:all_reduce".
+[[nodiscard]] const char* title_of(c10d::OpType type);
+
 // Ended once, from a native thread without Python's interpreter lock. If outputs are in a device's memory, "ended" means
 // that what writes them has been given to the streams that are current in complete(); wait() then makes the caller's current
 // streams wait for it, and no thread; so does synchronize(). The tensors are kept by value until then. wait() does not wait
 // for the future's callbacks: they may wait for operations that end later.
 class GroupWork final : public c10d::Work {
  public:
-  // `what` names the operation in the error of a wait() that timed out.
-  GroupWork(int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs);
+  // `what` names the operation in the error of a wait() that timed out. `profiled`: what it reads, if it is one that a
+  // profiler shall see from now until its end; Gloo's are seen as Gloo's own.
+  GroupWork(int rank, c10d::OpType type, std::string what, std::vector<at::Tensor> outputs,
+            const std::vector<at::Tensor>* profiled = nullptr);
 
   bool isCompleted() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;

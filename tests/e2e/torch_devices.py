@@ -299,7 +299,52 @@ def case_inference(rank, size):
             assert torch.equal(result.cpu(), torch.full((100_000,), size * (size + 1) / 2)), result
 
 
+def case_profiled(rank, size):
+    """The profiler sees what went by the switch as netsum's, at the host and at the device; and so do flight records."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    import_device()
+    init_at_host()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+        dist.all_reduce(torch.ones(3, 5))
+        dist.all_reduce(at_device(torch.ones(7)))
+        dist.broadcast(at_device(torch.ones(9)), 0)
+        dist.barrier()
+    spans = [(event.name, event.input_shapes) for event in profiler.events() if event.name.startswith("netsum:")]
+    expected = [("netsum:all_reduce", [[3, 5]]), ("netsum:all_reduce", [[7]]), ("netsum:broadcast", [[9]])]
+    assert [span for span in spans if span[0] != "netsum:barrier"] == expected, spans
+    entries = [(each["profiling_name"], each["input_sizes"], each["state"]) for each in netsum.torch.flight_record()["entries"]]
+    assert entries == [("nccl:all_reduce", [[3, 5]], "completed"), ("nccl:all_reduce", [[7]], "completed"),
+                       ("nccl:broadcast", [[9]], "completed")], entries
+
+
+def case_beside_another_backend(rank, size):
+    """A group of torch 2.x with Gloo for host memory; a device without a backend has none after the import either."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    import_device()
+    assert "netsum" not in dist.Backend.default_device_backend_map.values(), dist.Backend.default_device_backend_map
+    init_at_host(backend=f"cpu:gloo,{DEVICE}:netsum")
+    tensor = at_device(torch.ones(10))
+    dist.all_reduce(tensor)
+    dist.all_reduce(torch.ones(10))
+    assert torch.equal(tensor.cpu(), torch.full((10,), float(size)))
+    counted = netsum.torch.statistics()["collectives"]["all_reduce"]["switch"]
+    assert counted == {"calls": 1, "bytes": 40}, counted
+
+
 class Devices(unittest.TestCase):
+    def test_profiled(self):
+        run("profiled", 2)
+
+    @unittest.skipIf(TORCH < (2, 0), "torch 1.x has one backend for a group")
+    def test_beside_another_backend(self):
+        run("beside_another_backend", 2)
+
     def test_inference(self):
         run("inference", 2)
 
