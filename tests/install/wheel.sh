@@ -21,7 +21,8 @@ clean() {
   env -i HOME="$work" LANG=C.UTF-8 PATH="$work/venv/bin:/usr/bin:/bin" PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 "$@"
 }
 clean python -m pip install --quiet --no-deps "$wheel"
-! clean python -m pip check | grep '^netsum ' || fail "the wheel asks for another torch than the one that it was made for"
+clean python -m pip check >log || true # other packages may lack something
+! grep '^netsum ' log || fail "the wheel asks for another torch than the one that it was made for"
 
 # What is in it.
 package=$(clean python -c 'import netsum; print(*netsum.__path__)')
