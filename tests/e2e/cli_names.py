@@ -114,7 +114,7 @@ class Names(unittest.TestCase):
         named = set(re.findall(r"NETSUM_[A-Z0-9_]*[A-Z0-9]", text))
         self.assertEqual({name for name in read_here if name not in text and name not in of_flags}, set(), "in no document")
         known = {name for text in sources("src", "bindings", "apps", "tests", "cmake", "include", "scripts") for name in re.findall(r"NETSUM_[A-Z0-9_]+", text)}
-        known |= set(re.findall(r"NETSUM_[A-Z0-9_]+", read("CMakeLists.txt") + read("CMakePresets.json")))
+        known |= set(re.findall(r"NETSUM_[A-Z0-9_]+", read("CMakeLists.txt") + read("CMakePresets.json") + read("setup.py")))
         known |= of_flags
         prefixes = tuple(name for name in known if name.endswith("_"))
         self.assertEqual({name for name in named if name not in known and not name.startswith(prefixes)}, set(), "nobody reads it")
