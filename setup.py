@@ -36,6 +36,7 @@ def torch_minor():
 
 
 def call(*command, **options):
+    command = [str(part) for part in command]
     try:
         return subprocess.run(command, check=True, text=True, **options).stdout
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
@@ -83,6 +84,7 @@ class Install(build_ext):
 MADE.mkdir(parents=True, exist_ok=True)
 setuptools.setup(
     version=f"{version()}+torch{torch_minor()}",
+    license="Apache-2.0",  # here, since Debian 12's setuptools takes no string in pyproject.toml, and Debian 13's nothing else
     install_requires=[f"torch=={torch_minor()}.*"],
     ext_modules=[setuptools.Extension("netsum.torch._C", [])],
     cmdclass={"build_ext": Install},
