@@ -202,12 +202,11 @@ void Job::leave() {
 }
 
 std::byte* Job::scratch(std::size_t bytes) {
-  if (bytes > scratch_bytes_ || scratch_bytes_ > most_kept) {
-    scratch_.reset();
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    scratch_bytes_ = bytes;
+  if (bytes > scratch_.size() || scratch_.size() > most_kept) {
+    scratch_ = {};
+    scratch_ = CopiedMemory(Copied::into, bytes);
   }
-  return scratch_.get();
+  return scratch_.data();
 }
 
 }  // namespace netsum::mpi

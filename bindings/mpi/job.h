@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/copied.h"
 #include "netsum/communicator.h"
 #include "path.h"
 
@@ -52,8 +53,7 @@ class Job {
   std::uint64_t calls_ = 0, bytes_ = 0;  // that were asked about, until it has joined
   std::unique_ptr<Communicator> communicator_;
   std::optional<Error> failure_;
-  std::unique_ptr<std::byte[]> scratch_;
-  std::size_t scratch_bytes_ = 0;
+  CopiedMemory scratch_;
 };
 
 }  // namespace netsum::mpi

@@ -131,12 +131,11 @@ void Group::issue(Call& call, const Issue& works) {
 }
 
 std::byte* Group::memory_of(Call& call, std::size_t bytes) {
-  if (call.memory_bytes < bytes) {
-    call.memory_bytes = 0;
-    call.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    call.memory_bytes = bytes;
+  if (call.memory.size() < bytes) {
+    call.memory = {};
+    call.memory = CopiedMemory(Copied::into, bytes);
   }
-  return call.memory.get();
+  return call.memory.data();
 }
 
 Group::Range Group::block_in(const Window& window, std::uint32_t rank) const {
@@ -239,10 +238,7 @@ bool Group::test(Call& call) {
     throw;
   }
   for (const Call::Copy& each : call.at_end) std::memcpy(each.to, each.from, each.bytes);
-  if (call.memory_bytes > most_bytes_kept) {
-    call.memory.reset();
-    call.memory_bytes = 0;
-  }
+  if (call.memory.size() > most_bytes_kept) call.memory = {};
   call.works.clear();
   call.used = false;
   return true;

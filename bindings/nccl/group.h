@@ -5,12 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/copied.h"
 #include "bindings/nccl/abi.h"
 #include "bindings/nccl/types.h"
 #include "bindings/settings/settings.h"
@@ -58,8 +58,7 @@ struct Call {
     std::size_t bytes;
   };
   std::vector<Copy> at_end;  // out of `memory`
-  std::unique_ptr<std::byte[]> memory;
-  std::size_t memory_bytes = 0;
+  CopiedMemory memory;
 };
 
 // Calls are made by one thread at a time, in the same order on all ranks. After a failure every call throws it again.

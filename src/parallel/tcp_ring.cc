@@ -160,7 +160,7 @@ class TcpRing::Transfer {
       return got > 0;
     }
     // After the partial float that was received before.
-    auto scratch = std::span(ring_.scratch_).first(std::min(ring_.scratch_.size(), to.size()));
+    auto scratch = ring_.scratch_.first(std::min(ring_.scratch_.size(), to.size()));
     const std::size_t got = receive(scratch.subspan(partial_));
     const std::size_t floats = (partial_ + got) / sizeof(float);
     add(to, scratch, floats);
@@ -234,7 +234,11 @@ class TcpRing::Transfer {
 };
 
 TcpRing::TcpRing(const TcpRingOptions& options)
-    : name_(options.name), shown_(shown_by(options)), rank_(options.rank), size_(options.size), scratch_(scratch_bytes) {
+    : name_(options.name),
+      shown_(shown_by(options)),
+      rank_(options.rank),
+      size_(options.size),
+      scratch_(Copied::into, scratch_bytes) {
   if (size_ == 0 || rank_ >= size_) {
     throw Error(ErrorCode::bad_argument,
                 "rank " + std::to_string(rank_) + " is not below the ring size " + std::to_string(size_));

@@ -12,8 +12,8 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "base/copied.h"
 #include "base/time.h"
 #include "netsum/error.h"
 #include "parallel/tcp_socket.h"
@@ -61,7 +61,7 @@ class TcpRing {
   std::uint64_t shown_;  // in Hellos: what the name and the secret make
   std::uint32_t rank_, size_;
   TcpSocket next_, previous_;
-  std::vector<std::byte> scratch_;
+  CopiedMemory scratch_;
   std::uint64_t operations_ = 0;
   std::optional<Error> failure_;
 };

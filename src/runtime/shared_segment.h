@@ -9,17 +9,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/copied.h"
 #include "protocol/shared/layout.h"
 
 namespace netsum::runtime {
 
-inline constexpr std::uint64_t segment_magic = 0x32'6d65'6d75'736eULL;  // "nsumem2": the layout below
+inline constexpr std::uint64_t segment_magic = 0x33'6d65'6d75'736eULL;  // "nsumem3": the layout below
 inline constexpr std::uint32_t most_shared_lanes = 8;
 inline constexpr std::size_t shared_ring_bytes = 524288;  // per lane
 inline constexpr std::size_t least_row_bytes = 65536;
 inline constexpr std::uint32_t most_shared_rows = shared_ring_bytes / least_row_bytes;
 inline constexpr std::size_t calls_shown = 64;
-inline constexpr std::size_t page_bytes = 4096;
 
 // A rank announces that its state changed and, in `sleeping`, that it sleeps until another rank's changes.
 struct alignas(64) Signal {
@@ -61,7 +61,8 @@ struct SharedSegment {
   alignas(64) std::array<std::atomic<std::uint32_t>, shared::max_world_size> arenas_known{};  // of each rank
   std::array<LaneState, most_shared_lanes> lanes;
   std::array<std::array<shared::RowHeader, std::size_t{2} * most_shared_rows>, most_shared_lanes> headers;
-  struct alignas(page_bytes) Ring {
+  struct alignas(copied_page) Ring {
+    std::array<std::byte, static_cast<std::size_t>(Copied::from)> before;
     std::array<std::byte, shared_ring_bytes> bytes;
   };
   std::array<Ring, most_shared_lanes> staged, results;

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "base/copied.h"
 #include "netsum/error.h"
 #include "transport/ports/port_set.h"
 #include "unit/transport_fixture.h"
@@ -200,6 +201,22 @@ TEST_F(PacketPorts, CarryTagsThatTheKernelTakesOut) {
     expect_passes(tcp(1000, tags), tcp_left_undone(tags.size(), 0));
     expect_passes(tcp(60'000, tags), tcp_left_undone(tags.size(), 1000));
   }
+}
+
+// The kernel has a frame there at the beginning of memory of its own, or two bytes behind it.
+TEST_F(PacketPorts, BeginWhereTheKernelCopiesFast) {
+  open();
+  for (std::size_t i = 0; i < 3; ++i) write(set_->sink(), set_->endpoints()[0], plain(1000 + i, i));
+  set_->sink().flush();
+  std::size_t frames = 0;
+  EXPECT_TRUE(eventually([&] {
+    for (const RxView& view : set_->receive()) {
+      const auto frame = reinterpret_cast<std::uintptr_t>(view.bytes.data() + header);
+      EXPECT_EQ(frame % 2048, static_cast<std::uintptr_t>(Copied::into));
+      ++frames;
+    }
+    return frames == 3;
+  }));
 }
 
 TEST_F(PacketPorts, HearFramesWhoeverTheyAreFor) {

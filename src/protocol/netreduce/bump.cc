@@ -14,7 +14,7 @@ constexpr std::size_t longest_frame = wire::roce::max_mtu + 256;
 
 }  // namespace
 
-Bump::Bump(const BridgeConfig& bridge) : one_arm_(bridge.one_arm), bridge_(bridge), completed_(longest_frame) {
+Bump::Bump(const BridgeConfig& bridge) : one_arm_(bridge.one_arm), bridge_(bridge), completed_(Copied::into, longest_frame) {
   accelerator().on_gathered([this](std::uint64_t incarnation, Sink& sink) { learned_racks_.announce(incarnation, sink); });
 }
 
@@ -76,7 +76,7 @@ bool Bump::taken(const RxView& view, std::span<const Endpoint> to, Time now, Sin
   // The accelerator sends frames with complete checksums. So its input must have them too, or the next device computes
   // another on top.
   if ((header.flags & VirtioNetHeader::needs_checksum) != 0) {
-    const std::span<std::byte> copy = std::span(completed_).first(std::min(bytes.size(), completed_.size()));
+    const std::span<std::byte> copy = completed_.first(std::min(bytes.size(), completed_.size()));
     std::copy_n(bytes.begin(), copy.size(), copy.begin());
     if (copy.size() < bytes.size() || !complete_checksum(copy)) {
       return unreadable(counters_.unreadable[static_cast<std::size_t>(wire::ParseError::checksum)]);

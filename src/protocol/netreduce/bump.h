@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "base/copied.h"
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/netreduce/accelerator.h"
@@ -72,7 +72,7 @@ class Bump {
   Bridge bridge_;
   Tunnel tunnel_;
   LearnedRacks learned_racks_{tunnel_};
-  std::vector<std::byte> completed_;  // a frame whose checksum was computed
+  CopiedMemory completed_;  // a frame whose checksum was computed
   BumpCounters counters_;
 };
 

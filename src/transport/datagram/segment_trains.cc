@@ -56,8 +56,7 @@ SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> 
       peer_(peer),
       unsegmentable_from_(segmentation ? std::numeric_limits<std::size_t>::max() : 0),
       counters_(counters),
-      arena_bytes_(trains_bytes()),
-      arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes_)),
+      arena_(Copied::from, trains_bytes()),
       batch_(messages_per_call),
       singles_(messages_per_call) {
   if (own_addresses != nullptr) own_addresses_.emplace(*own_addresses);
@@ -67,12 +66,15 @@ SegmentTrains::SegmentTrains(int descriptor, bool ipv6, std::optional<Endpoint> 
 
 std::span<std::byte> SegmentTrains::datagram(const Endpoint& to, std::size_t bytes) {
   if (bytes > max_datagram_bytes) throw Error(ErrorCode::internal, "a datagram of more than 65507 bytes was asked for");
-  if (arena_used_ + bytes > arena_bytes_) flush();
+  if (whole_lines(arena_used_) + bytes > arena_.size()) flush();
   Train& train = train_to(to, bytes, 0);
-  if (train.datagrams == 0) train.whole.iov_base = arena_.get() + arena_used_;
+  if (train.datagrams == 0) {
+    arena_used_ = whole_lines(arena_used_);
+    train.whole.iov_base = arena_.data() + arena_used_;
+  }
   train.add(bytes);
   train.whole.iov_len = train.bytes;
-  const std::span<std::byte> place(arena_.get() + arena_used_, bytes);
+  const std::span<std::byte> place(arena_.data() + arena_used_, bytes);
   arena_used_ += bytes;
   return place;
 }
@@ -82,11 +84,11 @@ Sink::Around SegmentTrains::around(const Endpoint& to, std::size_t head, std::sp
   const std::size_t bytes = head + body.size() + tail;
   if (bytes > max_datagram_bytes) throw Error(ErrorCode::internal, "a datagram of more than 65507 bytes was asked for");
   constexpr std::size_t pieces_each = 3;
-  if (arena_used_ + head + tail > arena_bytes_ || pieces_.size() + pieces_each > max_pieces) flush();
+  if (arena_used_ + head + tail > arena_.size() || pieces_.size() + pieces_each > max_pieces) flush();
   Train& train = train_to(to, bytes, pieces_each);
   if (train.datagrams == 0) train.first_piece = pieces_.size();
   train.add(bytes);
-  std::byte* const place = arena_.get() + arena_used_;
+  std::byte* const place = arena_.data() + arena_used_;
   arena_used_ += head + tail;
   pieces_.push_back({place, head});
   pieces_.push_back({const_cast<std::byte*>(body.data()), body.size()});  // sendmmsg only reads it

@@ -7,11 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/copied.h"
 #include "base/packet_io.h"
 #include "transport/addresses/own_addresses.h"
 #include "transport/datagram/transport.h"
@@ -84,8 +84,7 @@ class SegmentTrains final : public Sink {
   std::optional<OwnAddressesView> own_addresses_;
   Counters& counters_;
 
-  const std::size_t arena_bytes_;
-  std::unique_ptr<std::byte[]> arena_;
+  const CopiedMemory arena_;  // each train in it begins a line
   std::size_t arena_used_ = 0;
   std::vector<Train> trains_;
   std::vector<iovec> pieces_;

@@ -18,9 +18,7 @@ namespace {
 constexpr std::size_t buffer_bytes = 65536;  // the longest datagram, and the longest train
 // Consecutive buffers at a multiple of 64 KiB would compete for the same cache sets when each holds one short datagram.
 constexpr std::size_t buffer_stride = buffer_bytes + 1088;
-// The kernel copies with rep movsb, and a train begins at one of its pages. Some processors (Zen 3) take 17 times as long
-// where the copy lies 1 to 31 bytes behind its source, modulo a page: an allocator's memory, 16 bytes behind a page, does.
-static_assert(buffer_stride % cache_line == 0);
+static_assert(buffer_stride % cache_line == 0, "of which each is to lie as the first (base/copied.h)");
 // The most per call, as many as fill the cache: more would leave it before they are summed, and delay the answer to the
 // first.
 std::size_t trains_per_call() {
@@ -70,12 +68,12 @@ TrainReceiver::TrainReceiver(int descriptor, bool coalescing, OwnAddresses* own_
     : descriptor_(descriptor), own_addresses_(own_addresses), counters_(counters) {
   if (own_addresses_ != nullptr) known_addresses_.emplace(*own_addresses_);
   const std::size_t count = coalescing ? trains_per_call() : datagrams_per_call;
-  buffers_ = new_lines(count * buffer_stride);
+  buffers_ = CopiedMemory(Copied::into, count * buffer_stride);
   headers_.resize(count);
   messages_.resize(count);
   views_.reserve(coalescing ? count * most_received_segments : count);
   for (std::size_t i = 0; i < count; ++i) {
-    messages_[i].buffer = {buffers_.get() + i * buffer_stride, buffer_bytes};
+    messages_[i].buffer = {buffers_.data() + i * buffer_stride, buffer_bytes};
     msghdr& header = headers_[i].msg_hdr;
     header.msg_iov = &messages_[i].buffer;
     header.msg_iovlen = 1;

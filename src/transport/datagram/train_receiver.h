@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "base/cache_line.h"
+#include "base/copied.h"
 #include "base/packet_io.h"
 #include "transport/addresses/own_addresses.h"
 #include "transport/datagram/transport.h"
@@ -40,7 +40,7 @@ class TrainReceiver {
   OwnAddresses* own_addresses_;
   std::optional<OwnAddressesView> known_addresses_;
   Counters& counters_;
-  Lines buffers_;
+  CopiedMemory buffers_;
   std::vector<mmsghdr> headers_;
   std::vector<Message> messages_;
   std::vector<RxView> views_;

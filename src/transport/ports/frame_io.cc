@@ -7,18 +7,17 @@ namespace netsum::transport {
 namespace {
 
 constexpr std::size_t frames_sent_per_call = 64;
-// As in train_receiver.cc: short frames in buffers at a multiple of 64 KiB would compete for the same cache sets, and what
-// the kernel copies begins a cache line.
+// As in train_receiver.cc: short frames in buffers at a multiple of 64 KiB would compete for the same cache sets.
 constexpr std::size_t spread = 1088;
 
 }  // namespace
 
 FrameReceiver::FrameReceiver(std::size_t headroom, std::size_t bytes) : pieces_(most), headers_(most) {
   const std::size_t stride = whole_lines(headroom) + whole_lines(bytes) + spread;
-  buffers_ = new_lines(most * stride);
+  buffers_ = CopiedMemory(Copied::into, most * stride);
   frames_.reserve(most);
   for (std::size_t i = 0; i < most; ++i) {
-    pieces_[i] = {buffers_.get() + i * stride + whole_lines(headroom), bytes};
+    pieces_[i] = {buffers_.data() + i * stride + whole_lines(headroom), bytes};
     msghdr& header = headers_[i].msg_hdr;
     header.msg_iov = &pieces_[i];
     header.msg_iovlen = 1;

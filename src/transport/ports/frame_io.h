@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/cache_line.h"
+#include "base/copied.h"
 
 namespace netsum::transport {
 
@@ -36,7 +36,7 @@ class FrameReceiver {
  private:
   [[nodiscard]] int receive_more(int socket, std::size_t limit);
 
-  Lines buffers_;
+  CopiedMemory buffers_;
   std::vector<iovec> pieces_;
   std::vector<mmsghdr> headers_;
   std::vector<Frame> frames_;

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/check.h"
+#include "base/copied.h"
 #include "base/virtio_net.h"
 
 namespace netsum::transport {
@@ -17,6 +19,11 @@ namespace {
 
 constexpr std::size_t least_slot = 2048;
 constexpr std::size_t block = 64 << 10;  // slots are in blocks, which the kernel gets page by page if it must
+// In a slot, and so behind a page or its half. The kernel puts its header and an address in front, aligns them together with
+// room for an Ethernet header, and leaves what is reserved and a virtio header.
+constexpr auto frame_at = static_cast<std::size_t>(Copied::into);
+constexpr std::size_t reserved =
+    frame_at + ETH_HLEN - virtio_net_header_bytes - TPACKET_ALIGN(TPACKET2_HDRLEN + TPACKET_ALIGNMENT);
 
 void set(int socket, int name, const auto& value) {
   if (::setsockopt(socket, SOL_PACKET, name, &value, sizeof value) != 0) {
@@ -43,13 +50,12 @@ void PacketRing::Unmap::operator()(std::byte* memory) const {
 
 PacketRing::PacketRing(int socket, std::size_t frame_bytes, std::size_t headroom, std::size_t bytes) {
   frames_.reserve(most_taken);
-  // The kernel puts its header, an address and the headroom in front of a frame, and aligns what is between.
-  const std::size_t before = TPACKET2_HDRLEN + 2 * TPACKET_ALIGNMENT + headroom + virtio_net_header_bytes;
-  slot_bytes_ = std::bit_ceil(std::max(before + frame_bytes, least_slot));
+  NETSUM_CHECK(headroom <= reserved);
+  slot_bytes_ = std::bit_ceil(std::max(frame_at + frame_bytes, least_slot));
   const std::size_t block_bytes = std::max(block, slot_bytes_), blocks = std::max<std::size_t>(1, bytes / block_bytes);
   slots_ = blocks * (block_bytes / slot_bytes_);
   set(socket, PACKET_VERSION, int{TPACKET_V2});
-  set(socket, PACKET_RESERVE, static_cast<unsigned>(headroom));
+  set(socket, PACKET_RESERVE, static_cast<unsigned>(reserved));
   set(socket, PACKET_COPY_THRESH, 1);  // frames longer than a slot are queued
   const tpacket_req request{static_cast<unsigned>(block_bytes), static_cast<unsigned>(blocks),
                             static_cast<unsigned>(slot_bytes_), static_cast<unsigned>(slots_)};

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/copied.h"
 #include "netsum/error.h"
 
 namespace netsum::transport {
@@ -36,11 +37,7 @@ class PortSet::Outbox final : public Sink {
   using Send = std::function<void(std::size_t number, std::span<iovec> frames)>;
 
   Outbox(std::span<const Endpoint> ports, Send send, Sink* beside)
-      : ports_(ports),
-        send_(std::move(send)),
-        beside_(beside),
-        arena_(std::make_unique_for_overwrite<std::byte[]>(arena_bytes)),
-        frames_(ports.size()) {
+      : ports_(ports), send_(std::move(send)), beside_(beside), arena_(Copied::from, arena_bytes), frames_(ports.size()) {
     for (auto& of_port : frames_) of_port.reserve(frames_per_port);
   }
 
@@ -50,8 +47,8 @@ class PortSet::Outbox final : public Sink {
       throw Error(ErrorCode::internal, "a frame longer than any was asked for");
     }
     if (used_ + bytes > arena_bytes) flush();
-    const std::span<std::byte> place(arena_.get() + used_, bytes);
-    used_ += bytes;
+    const std::span<std::byte> place(arena_.data() + used_, bytes);
+    used_ = whole_lines(used_ + bytes);
     put(to, place.data(), bytes);
     return place;
   }
@@ -89,7 +86,7 @@ class PortSet::Outbox final : public Sink {
   std::span<const Endpoint> ports_;
   Send send_;
   Sink* beside_;  // for what is not to a port; null: no such thing
-  std::unique_ptr<std::byte[]> arena_;
+  const CopiedMemory arena_;
   std::size_t used_ = 0;
   std::vector<std::vector<iovec>> frames_;  // by port
   std::uint64_t misdirected_ = 0;

@@ -111,7 +111,7 @@ QemuPort::QemuPort(const std::string& local, const std::string& remote, const Po
       mark_(options.mark),
       receiver_(virtio_net_header_bytes, max_frame_bytes),
       queue_(options.queue_bytes),
-      completed_(virtio_net_header_bytes + max_frame_bytes) {
+      completed_(Copied::into, virtio_net_header_bytes + max_frame_bytes) {
   warning_ = size_buffers(receive_.number(), "a QEMU port's socket a", options.buffer_bytes);
   receive_buffer_ = static_cast<std::size_t>(std::max(0, get_option(receive_.number(), SOL_SOCKET, SO_RCVBUF)));
   if (is_path(local)) {
@@ -172,7 +172,7 @@ void QemuPort::send(std::span<iovec> frames) {
     } else if ((header.flags & VirtioNetHeader::needs_checksum) != 0) {
       end_run(i);
       // In a copy: the same frame may be sent to several ports.
-      const auto copy = std::span(completed_).first(bytes.size());
+      const auto copy = completed_.first(bytes.size());
       std::copy(bytes.begin(), bytes.end(), copy.begin());
       if (complete_checksum(copy)) {
         iovec piece{copy.data() + virtio_net_header_bytes, copy.size() - virtio_net_header_bytes};

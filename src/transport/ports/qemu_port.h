@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/copied.h"
 #include "transport/ports/frame_io.h"
 #include "transport/ports/frame_queue.h"
 #include "transport/ports/port.h"
@@ -50,7 +51,7 @@ class QemuPort final : public Port {
   FrameReceiver receiver_;
   FrameSender sender_;
   FrameQueue queue_;
-  std::vector<std::byte> completed_;  // a frame whose checksum was computed
+  CopiedMemory completed_;  // a frame whose checksum was computed
   PortCounters counters_;
 };
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/copied.h"
 #include "netsum/error.h"
 #include "transport/addresses/next_hop.h"
 #include "transport/bypass/xdp_socket.h"
@@ -77,7 +78,7 @@ class Attached {
 class XdpPort final : public Port {
  public:
   XdpPort(const std::string& interface, const PortOptions& options)
-      : name_(interface), options_(options), poll_(::epoll_create1(EPOLL_CLOEXEC)), completed_(max_completed) {
+      : name_(interface), options_(options), poll_(::epoll_create1(EPOLL_CLOEXEC)), completed_(Copied::into, max_completed) {
     if (poll_.number() < 0) throw xdp_refused("watching AF_XDP sockets", errno);
     attached_.emplace(name_, options_.buffer_bytes, poll_.number(), true);
   }
@@ -109,7 +110,7 @@ class XdpPort final : public Port {
   const PortOptions options_;
   Descriptor poll_;
   std::optional<Attached> attached_;  // none: the interface is gone
-  std::vector<std::byte> completed_;  // a frame whose checksum was computed
+  CopiedMemory completed_;            // a frame whose checksum was computed
   PortCounters counters_;
 };
 
@@ -144,7 +145,7 @@ bool XdpPort::prepare(std::span<std::byte>& frame) {
   }
   if ((header.flags & VirtioNetHeader::needs_checksum) != 0) {
     // In a copy: the same frame may be sent to several ports.
-    const auto copy = std::span(completed_).first(frame.size());
+    const auto copy = completed_.first(frame.size());
     std::copy(frame.begin(), frame.end(), copy.begin());
     if (!complete_checksum(copy)) {
       ++counters_.dropped_malformed;
