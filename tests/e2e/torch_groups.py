@@ -3,6 +3,7 @@
 import datetime
 import os
 import tempfile
+import time
 import unittest
 
 import torch_support
@@ -159,7 +160,42 @@ def case_errors_of_a_group(rank, size):
     store.wait(["ended"])
 
 
+def case_cost_of_a_group(rank, size):
+    """Threads and descriptors of a group that is held, beside those of one of Gloo's, of which it has one."""
+    import torch
+    import torch.distributed as dist
+    init()
+    dist.all_reduce(torch.ones(10))
+
+    def held():
+        return threads(), len(os.listdir("/proc/self/fd"))
+
+    def cost_of(backend, groups=6):
+        before = held()
+        kept = [dist.new_group(backend=backend) for _ in range(groups)]
+        for group in kept:
+            dist.all_reduce(torch.ones(10), group=group)
+        least, until = held(), time.monotonic() + 5
+        while time.monotonic() < until:  # threads that wait for more to do end after a while
+            least = min(least, held())
+            time.sleep(0.05)
+            if least[0] - before[0] <= 4 * groups:
+                break
+        for group in kept:
+            dist.destroy_process_group(group)
+        return [(now - then) / groups for now, then in zip(least, before)]
+
+    return {"gloo": cost_of("gloo"), "netsum": cost_of("netsum")}
+
+
 class Groups(unittest.TestCase):
+    def test_cost_of_a_group(self):
+        with Switch() as switch:
+            cost = run("cost_of_a_group", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})[0].result
+        print("threads and descriptors of a group:", cost)
+        for netsum, gloo in zip(cost["netsum"], cost["gloo"]):
+            self.assertLessEqual(netsum, gloo + 2)
+
     def test_subgroups_over_a_switch(self):
         with Switch() as switch:
             run("subgroups", 4, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address})
