@@ -12,6 +12,7 @@
 #include "bindings/nccl/force.h"
 #include "bindings/nccl/group.h"
 #include "bindings/nccl/log.h"
+#include "bindings/nccl/net_settings.h"
 #include "bindings/nccl/tcp.h"
 #include "bindings/nccl/types.h"
 #include "bindings/settings/settings.h"
@@ -30,10 +31,6 @@ settings::Settings read_settings() {
   settings::Settings by_default;
   by_default.options.operation_deadline = patience_with_operations;
   return settings::read(&settings::from_environment, by_default);
-}
-
-Patience patience_of(const Options& options) {
-  return {options.connect_deadline, options.operation_deadline};
 }
 
 template <class Handle>
@@ -101,7 +98,10 @@ Result finalize(void*) {
 
 Result net_init(Logger logger) {
   log_through(logger);
-  return guarded("init", [] { static_cast<void>(devices()); });
+  return guarded("init", [] {
+    static_cast<void>(devices());
+    static_cast<void>(read_tcp_settings(read_settings()));
+  });
 }
 Result net_init(Logger logger, Profiler) {
   return net_init(logger);
@@ -119,7 +119,7 @@ Result net_listen(int device, void* handle, void** listener) {
   return guarded("listen", [&] {
     *listener = nullptr;
     check_sockets();
-    auto made = std::make_unique<TcpListener>(device_at(device), patience_of(read_settings().options));
+    auto made = std::make_unique<TcpListener>(device_at(device), read_tcp_settings(read_settings()));
     write_handle(handle, made->handle());
     *listener = made.release();
   });
@@ -133,7 +133,7 @@ Result net_connect(int device, void* handle, void** sender, void**) {
     *sender = nullptr;
     check_sockets();
     auto own = read_handle<TcpHandle>(handle);
-    if (own.attempt == 0) begin_connecting(device_at(device), own, patience_of(read_settings().options));
+    if (own.attempt == 0) begin_connecting(device_at(device), own, read_tcp_settings(read_settings()));
     *sender = go_on_connecting(own).release();
     write_handle(handle, own);
   });

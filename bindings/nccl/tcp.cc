@@ -24,7 +24,7 @@ namespace {
 using transport::Descriptor;
 using transport::errno_text;
 
-constexpr std::array<char, 8> magic = {'n', 'e', 't', 's', 'u', 'm', 'T', '1'};
+constexpr std::array<char, 8> magic = {'n', 'e', 't', 's', 'u', 'm', 'T', '2'};
 constexpr std::size_t most_strangers = 64;
 constexpr Duration patience_with_strangers = std::chrono::seconds(10);
 
@@ -55,20 +55,12 @@ std::string seconds(Duration duration) {
 // A connection on its way to a listener.
 class Attempt {
  public:
-  Attempt(const Device& device, const TcpHandle& handle, Patience patience)
-      : patience_(patience), until_(after(runtime::now(), patience.connecting)), secret_(handle.secret) {
-    Endpoint to;
-    std::memcpy(to.address.data(), handle.address.data(), to.address.size());
-    to.port = handle.port;
-    const bool ipv6 = !transport::is_ipv4(to);
-    if (device.address.scope != 0) to.scope = device.address.scope;  // link-local addresses: by this host's interface
-    peer_ = transport::to_string(to) + " from " + device.name;
-    socket_ = new_socket(ipv6);
-    prepare(socket_->number());
-    sockaddr_storage storage{};
-    const socklen_t size = transport::to_sockaddr(to, ipv6, storage);
-    if (::connect(socket_->number(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 && errno != EINPROGRESS) {
-      fail(errno);
+  Attempt(const Device& device, const TcpHandle& handle, const TcpSettings& settings)
+      : settings_(settings), until_(after(runtime::now(), settings.connecting)), peer_(peer_of(device, handle)) {
+    std::uint64_t connection = 0;
+    transport::random_bytes(std::as_writable_bytes(std::span(&connection, 1)));
+    for (std::size_t i = 0; i <= handle.stripe_sockets; ++i) {
+      ways_.push_back({open(device, handle), {handle.secret, connection, static_cast<std::uint8_t>(i), {}}, 0});
     }
   }
 
@@ -76,28 +68,68 @@ class Attempt {
 
   std::unique_ptr<Sender> progress() {
     if (runtime::now() >= until_) fail(ETIMEDOUT);
-    pollfd wanted{socket_->number(), POLLOUT, 0};
-    if (::poll(&wanted, 1, 0) <= 0) return nullptr;
-    if (const int error = transport::get_option(socket_->number(), SOL_SOCKET, SO_ERROR); error != 0) fail(error);
-    const ssize_t bytes = ::send(socket_->number(), secret_.data() + sent_, secret_.size() - sent_, MSG_NOSIGNAL);
-    if (bytes < 0 && !would_block()) fail(errno);
-    if (bytes > 0) sent_ += static_cast<std::size_t>(bytes);
-    if (sent_ < secret_.size()) return nullptr;
-    return std::make_unique<Sender>(std::move(socket_), peer_, patience_);
+    bool ready = true;
+    for (Way& each : ways_) ready = progress(each) && ready;
+    if (!ready) return nullptr;
+    Sockets sockets;
+    for (Way& each : ways_) sockets.push_back(std::move(each.socket));
+    return std::make_unique<Sender>(std::move(sockets), peer_, settings_);
   }
 
  private:
+  struct Way {
+    std::unique_ptr<Descriptor> socket;
+    TcpHello hello;
+    std::size_t sent;
+  };
+
+  static Endpoint endpoint_of(const Device& device, const TcpHandle& handle) {
+    Endpoint to;
+    std::memcpy(to.address.data(), handle.address.data(), to.address.size());
+    to.port = handle.port;
+    if (device.address.scope != 0) to.scope = device.address.scope;  // link-local addresses: by this host's interface
+    return to;
+  }
+  static std::string peer_of(const Device& device, const TcpHandle& handle) {
+    return transport::to_string(endpoint_of(device, handle)) + " from " + device.name;
+  }
+
+  [[nodiscard]] std::unique_ptr<Descriptor> open(const Device& device, const TcpHandle& handle) const {
+    const Endpoint to = endpoint_of(device, handle);
+    const bool ipv6 = !transport::is_ipv4(to);
+    auto socket = new_socket(ipv6);
+    prepare(socket->number());
+    sockaddr_storage storage{};
+    const socklen_t size = transport::to_sockaddr(to, ipv6, storage);
+    if (::connect(socket->number(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 && errno != EINPROGRESS) {
+      fail(errno);
+    }
+    return socket;
+  }
+
+  // Whether the socket is connected and has said who it is.
+  bool progress(Way& way) const {
+    if (way.sent == sizeof way.hello) return true;
+    const int socket = way.socket->number();
+    pollfd wanted{socket, POLLOUT, 0};
+    if (::poll(&wanted, 1, 0) <= 0) return false;
+    if (const int error = transport::get_option(socket, SOL_SOCKET, SO_ERROR); error != 0) fail(error);
+    const auto left = std::as_bytes(std::span(&way.hello, 1)).subspan(way.sent);
+    const ssize_t bytes = ::send(socket, left.data(), left.size(), MSG_NOSIGNAL);
+    if (bytes < 0 && !would_block()) fail(errno);
+    if (bytes > 0) way.sent += static_cast<std::size_t>(bytes);
+    return way.sent == sizeof way.hello;
+  }
+
   [[noreturn]] void fail(int error) const {
     errno = error;
     throw Error(ErrorCode::unreachable, "cannot connect to " + peer_ + ": " + errno_text());
   }
 
-  const Patience patience_;
+  const TcpSettings settings_;
   const Time until_;
-  const std::array<std::byte, sizeof(TcpHandle::secret)> secret_;
-  std::size_t sent_ = 0;
-  std::string peer_;
-  std::unique_ptr<Descriptor> socket_;
+  const std::string peer_;
+  std::vector<Way> ways_;
 };
 
 // The attempts of this process. NCCL may drop one without a word; it then goes when its time is over.
@@ -132,86 +164,164 @@ Attempts& attempts() {
   return all;
 }
 
+// Both ends cut a message in the same way.
+std::size_t begin_of_stripe(std::size_t bytes, std::size_t stripes, std::size_t number) {
+  return bytes / stripes * number + std::min(number, bytes % stripes);
+}
+
 }  // namespace
 
-Connection::Connection(std::unique_ptr<Descriptor> socket, std::string peer, Patience patience)
-    : socket_(std::move(socket)), peer_(std::move(peer)), patience_(patience), last_moved_(runtime::now()) {
-  under_way_.reserve(most_requests);
+Connection::Connection(Direction direction, Sockets sockets, std::string peer, const TcpSettings& settings)
+    : first_(std::move(sockets.front())),
+      peer_(std::move(peer)),
+      settings_(settings),
+      stripe_sockets_(sockets.size() - 1),
+      last_moved_(runtime::now()) {
+  waiting_.reserve(most_requests);
+  // The other rank has a say in how many sockets there are, and this one in how many threads.
+  const std::size_t threads = std::min(stripe_sockets_, std::max<std::size_t>(settings.threads, 1));
+  std::vector<Sockets> of_threads(threads);
+  for (std::size_t i = 0; i < stripe_sockets_; ++i) of_threads[i % threads].push_back(std::move(sockets[i + 1]));
+  for (std::size_t i = 0; i < threads; ++i) {
+    stripes_.push_back(
+        std::make_unique<StripeSockets>(static_cast<std::uint32_t>(i), direction, std::move(of_threads[i]), last_moved_));
+  }
 }
 
 Message* Connection::begin(void* data, std::size_t bytes, int tag) {
-  if (failure_) throw Error(*failure_);
+  check();
   const auto free = std::find_if(messages_.begin(), messages_.end(), [](const Message& each) { return !each.used; });
   if (free == messages_.end()) return nullptr;
-  *free = {this, static_cast<std::byte*>(data), bytes, 0, static_cast<std::uint32_t>(tag), true, false};
-  if (under_way_.empty()) last_moved_ = runtime::now();
-  under_way_.push_back(&*free);
+  if (waiting_.empty() && !has_stripes()) has_moved();  // the time of silence begins
+  *free = {this, static_cast<std::byte*>(data), bytes, 0, static_cast<std::uint32_t>(tag), true, false, false};
+  waiting_.push_back(&*free);
   progress();
   return &*free;
 }
 
 bool Connection::test(Message& message) {
-  if (!message.done) {
-    if (failure_) throw Error(*failure_);
-    progress();
+  const auto has_ended = [&] {
+    if (message.striped && stripes_of(message).load(std::memory_order_acquire) == 0) message.done = true;
+    return message.done;
+  };
+  if (!has_ended()) {
+    try {
+      check();
+      progress();
+    } catch (const Error&) {
+      if (!has_ended()) throw;  // what has arrived meanwhile comes before the failure behind it
+    }
   }
-  if (message.done) {
+  if (has_ended()) {
     message.used = false;
     return true;
   }
-  if (runtime::now() >= after(last_moved_, patience_.operation)) {
-    fail(ErrorCode::deadline, "nothing was transferred for " + seconds(patience_.operation) + " (NETSUM_OPERATION_SECONDS)");
+  if (runtime::now() >= after(last_moved_.load(std::memory_order_relaxed), settings_.operation)) {
+    fail(ErrorCode::deadline, "nothing was transferred for " + seconds(settings_.operation) + " (NETSUM_OPERATION_SECONDS)");
   }
   return false;
 }
 
+void Connection::check() {
+  if (failure_) throw Error(*failure_);
+  for (const auto& each : stripes_) {
+    if (each->error() != 0) fail_by(each->error());
+  }
+}
+
 void Connection::has_moved() {
-  last_moved_ = runtime::now();
+  last_moved_.store(runtime::now(), std::memory_order_relaxed);
 }
 
 void Connection::complete(Message& message) {
   message.done = true;
-  std::erase(under_way_, &message);
+  std::erase(waiting_, &message);
+}
+
+void Connection::stripe(Message& message, std::size_t stripes, std::size_t first_socket) {
+  message.striped = true;
+  std::erase(waiting_, &message);
+  std::atomic<std::uint32_t>& under_way = stripes_of(message);
+  under_way.store(static_cast<std::uint32_t>(stripes), std::memory_order_relaxed);
+  for (std::size_t i = 0; i < stripes; ++i) {
+    const std::size_t from = begin_of_stripe(message.bytes, stripes, i);
+    const std::size_t to = begin_of_stripe(message.bytes, stripes, i + 1);
+    const std::size_t socket = (first_socket + i) % stripe_sockets_;
+    stripes_[socket % stripes_.size()]->add(socket / stripes_.size(), {message.data + from, to - from, &under_way});
+  }
+}
+
+std::atomic<std::uint32_t>& Connection::stripes_of(const Message& message) {
+  return stripes_under_way_[static_cast<std::size_t>(&message - messages_.data())];
+}
+
+bool Connection::has_stripes() const {
+  for (std::size_t i = 0; i < messages_.size(); ++i) {
+    if (messages_[i].used && messages_[i].striped && stripes_under_way_[i].load(std::memory_order_acquire) != 0) return true;
+  }
+  return false;
 }
 
 void Connection::fail(ErrorCode code, const std::string& what) {
-  failure_.emplace(code, "TCP with " + peer_ + ", " + std::to_string(under_way_.size()) + " messages in flight: " + what);
+  for (const auto& each : stripes_) each->stop();
+  const auto in_flight =
+      std::count_if(messages_.begin(), messages_.end(), [](const Message& each) { return each.used && !each.done; });
+  failure_.emplace(code, "TCP with " + peer_ + ", " + std::to_string(in_flight) + " messages in flight: " + what);
   throw Error(*failure_);
 }
 
-void Connection::fail_by_errno() {
+void Connection::fail_by(int error) {
+  if (error == StripeSockets::closed_by_peer) fail(ErrorCode::worker_lost, "the peer closed the connection");
+  errno = error;
   fail(ErrorCode::worker_lost, errno_text());
 }
 
+std::size_t Sender::stripes(std::size_t bytes) const {
+  const std::size_t most = std::min(stripe_sockets(), bytes / settings().stripe_bytes);
+  return most < 2 ? 0 : most;
+}
+
 void Sender::progress() {
-  while (!under_way().empty()) {
-    Message& message = *under_way().front();
-    MessageHeader header{message.bytes, message.tag, 0};
+  while (!waiting().empty()) {
+    Message& message = *waiting().front();
+    const std::size_t stripes = this->stripes(message.bytes);
+    MessageHeader header{message.bytes, message.tag, static_cast<std::uint16_t>(stripes),
+                         static_cast<std::uint16_t>(next_socket_)};
+    const std::size_t here = stripes == 0 ? message.bytes : 0;  // on this socket
     const std::size_t header_left = sizeof header - std::min(message.moved, sizeof header);
     const std::size_t from = message.moved - (sizeof header - header_left);
     const std::array<iovec, 2> parts = {{{reinterpret_cast<std::byte*>(&header) + sizeof header - header_left, header_left},
-                                         {message.data + from, message.bytes - from}}};
+                                         {message.data + from, here - from}}};
     msghdr out{};
     out.msg_iov = const_cast<iovec*>(parts.data());
     out.msg_iovlen = parts.size();
     const ssize_t bytes = ::sendmsg(socket(), &out, MSG_NOSIGNAL);
     if (bytes < 0) {
       if (would_block()) return;
-      fail_by_errno();
+      fail_by(errno);
     }
     has_moved();
     message.moved += static_cast<std::size_t>(bytes);
-    if (message.moved == sizeof header + message.bytes) complete(message);
+    if (message.moved < sizeof header + here) continue;
+    if (stripes == 0) {
+      complete(message);
+    } else {
+      stripe(message, stripes, next_socket_);
+      next_socket_ = (next_socket_ + stripes) % stripe_sockets();
+    }
   }
 }
 
 bool Receiver::receive(std::byte* to, std::size_t bytes, std::size_t& moved) {
   while (moved < bytes) {
     const ssize_t got = ::recv(socket(), to + moved, bytes - moved, 0);
-    if (got == 0) fail(ErrorCode::worker_lost, "the peer closed the connection");
+    if (got == 0) {
+      if (has_stripes()) return false;  // which are on their way although the peer has closed
+      fail_by(StripeSockets::closed_by_peer);
+    }
     if (got < 0) {
       if (would_block()) return false;
-      fail_by_errno();
+      fail_by(errno);
     }
     has_moved();
     moved += static_cast<std::size_t>(got);
@@ -219,29 +329,42 @@ bool Receiver::receive(std::byte* to, std::size_t bytes, std::size_t& moved) {
   return true;
 }
 
+bool Receiver::find_receive(const MessageHeader& header) {
+  const auto wanted =
+      std::find_if(waiting().begin(), waiting().end(), [&](const Message* each) { return each->tag == header.tag; });
+  if (wanted == waiting().end()) return false;
+  if (header.bytes > (*wanted)->bytes) {
+    fail(ErrorCode::mismatch, "a message of " + std::to_string(header.bytes) + " bytes arrived for a receive of " +
+                                  std::to_string((*wanted)->bytes) + ", tag " + std::to_string(header.tag));
+  }
+  if (header.stripes > std::min<std::uint64_t>(stripe_sockets(), header.bytes) ||
+      (header.stripes != 0 && header.first_socket >= stripe_sockets())) {
+    fail(ErrorCode::mismatch, "a message's header is not one of this version");
+  }
+  current_ = *wanted;
+  current_->bytes = static_cast<std::size_t>(header.bytes);
+  header_bytes_ = 0;
+  return true;
+}
+
 void Receiver::progress() {
-  while (!under_way().empty()) {
+  while (!waiting().empty()) {
     if (current_ == nullptr) {
       if (!receive(header_.data(), header_.size(), header_bytes_)) return;
       MessageHeader header{};
       std::memcpy(&header, header_.data(), sizeof header);
-      const auto wanted =
-          std::find_if(under_way().begin(), under_way().end(), [&](const Message* each) { return each->tag == header.tag; });
-      if (wanted == under_way().end()) return;
-      if (header.bytes > (*wanted)->bytes) {
-        fail(ErrorCode::mismatch, "a message of " + std::to_string(header.bytes) + " bytes arrived for a receive of " +
-                                      std::to_string((*wanted)->bytes) + ", tag " + std::to_string(header.tag));
+      if (!find_receive(header)) return;
+      if (header.stripes != 0) {
+        stripe(*std::exchange(current_, nullptr), header.stripes, header.first_socket);
+        continue;
       }
-      current_ = *wanted;
-      current_->bytes = static_cast<std::size_t>(header.bytes);
-      header_bytes_ = 0;
     }
     if (!receive(current_->data, current_->bytes, current_->moved)) return;
     complete(*std::exchange(current_, nullptr));
   }
 }
 
-TcpListener::TcpListener(const Device& device, Patience patience) : patience_(patience) {
+TcpListener::TcpListener(const Device& device, const TcpSettings& settings) : settings_(settings) {
   const bool ipv6 = !transport::is_ipv4(device.address);
   socket_ = new_socket(ipv6);
   sockaddr_storage storage{};
@@ -255,20 +378,36 @@ TcpListener::TcpListener(const Device& device, Patience patience) : patience_(pa
   transport::random_bytes(handle_.secret);
   std::memcpy(handle_.address.data(), device.address.address.data(), handle_.address.size());
   handle_.port = transport::endpoint_of(storage).port;
+  handle_.stripe_sockets = static_cast<std::uint8_t>(settings.stripe_sockets());
 }
 
 std::unique_ptr<Receiver> TcpListener::accept() {
   const Time now = runtime::now();
-  if (!until_) until_ = after(now, patience_.operation);
+  if (!until_) until_ = after(now, settings_.operation);
   if (now >= *until_) {
     throw Error(ErrorCode::deadline,
-                "no rank connected within " + seconds(patience_.operation) + " (NETSUM_OPERATION_SECONDS)");
+                "no rank connected within " + seconds(settings_.operation) + " (NETSUM_OPERATION_SECONDS)");
   }
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  const int accepted =
-      ::accept4(socket_->number(), reinterpret_cast<sockaddr*>(&storage), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (accepted >= 0) {
+  take_strangers(now);
+  hear_strangers(now);
+  std::erase_if(arrivals_, [&](const Arrival& each) { return now >= each.until; });
+  const auto whole = std::find_if(arrivals_.begin(), arrivals_.end(), [](const Arrival& each) {
+    return std::none_of(each.sockets.begin(), each.sockets.end(), [](const auto& socket) { return socket == nullptr; });
+  });
+  if (whole == arrivals_.end()) return nullptr;
+  auto receiver = std::make_unique<Receiver>(std::move(whole->sockets), std::move(whole->address), settings_);
+  arrivals_.erase(whole);
+  until_.reset();
+  return receiver;
+}
+
+void TcpListener::take_strangers(Time now) {
+  for (std::size_t i = 0; i <= handle_.stripe_sockets; ++i) {
+    sockaddr_storage storage{};
+    socklen_t size = sizeof storage;
+    const int accepted =
+        ::accept4(socket_->number(), reinterpret_cast<sockaddr*>(&storage), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (accepted < 0) return;
     prepare(accepted);
     if (strangers_.size() == most_strangers) strangers_.pop_front();  // a rank shows the secret as soon as it is connected
     strangers_.push_back({std::make_unique<Descriptor>(accepted),
@@ -277,25 +416,42 @@ std::unique_ptr<Receiver> TcpListener::accept() {
                           0,
                           after(now, patience_with_strangers)});
   }
+}
+
+void TcpListener::hear_strangers(Time now) {
   for (auto each = strangers_.begin(); each != strangers_.end();) {
     const ssize_t bytes =
         ::recv(each->socket->number(), each->shown.data() + each->bytes, each->shown.size() - each->bytes, 0);
     const bool gone = bytes == 0 || (bytes < 0 && !would_block()) || now >= each->until;
     if (bytes > 0) each->bytes += static_cast<std::size_t>(bytes);
-    if (each->bytes == each->shown.size() && each->shown == handle_.secret) {
-      auto receiver = std::make_unique<Receiver>(std::move(each->socket), each->address, patience_);
-      strangers_.erase(each);
-      until_.reset();
-      return receiver;
+    const bool has_spoken = each->bytes == each->shown.size();
+    if (has_spoken) {
+      TcpHello hello{};
+      std::memcpy(&hello, each->shown.data(), sizeof hello);
+      if (hello.secret == handle_.secret) welcome(*each, hello, now);
     }
-    each = gone || each->bytes == each->shown.size() ? strangers_.erase(each) : std::next(each);
+    each = gone || has_spoken ? strangers_.erase(each) : std::next(each);
   }
-  return nullptr;
 }
 
-void begin_connecting(const Device& device, TcpHandle& handle, Patience patience) {
-  if (handle.magic != magic) throw Error(ErrorCode::bad_argument, "the handle does not come from this plugin's listen()");
-  handle.attempt = attempts().add(std::make_unique<Attempt>(device, handle, patience));
+void TcpListener::welcome(Stranger& stranger, const TcpHello& hello, Time now) {
+  if (hello.socket > handle_.stripe_sockets) return;
+  auto found = std::find_if(arrivals_.begin(), arrivals_.end(),
+                            [&](const Arrival& each) { return each.connection == hello.connection; });
+  if (found == arrivals_.end()) {
+    if (arrivals_.size() == most_strangers) arrivals_.pop_front();
+    arrivals_.push_back({hello.connection, stranger.address, Sockets(handle_.stripe_sockets + std::size_t{1}),
+                         after(now, settings_.connecting)});
+    found = std::prev(arrivals_.end());
+  }
+  found->sockets[hello.socket] = std::move(stranger.socket);
+}
+
+void begin_connecting(const Device& device, TcpHandle& handle, const TcpSettings& settings) {
+  if (handle.magic != magic || handle.stripe_sockets > most_stripe_sockets) {
+    throw Error(ErrorCode::bad_argument, "the handle does not come from this plugin's listen()");
+  }
+  handle.attempt = attempts().add(std::make_unique<Attempt>(device, handle, settings));
 }
 
 std::unique_ptr<Sender> go_on_connecting(TcpHandle& handle) {

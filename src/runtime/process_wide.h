@@ -12,7 +12,7 @@ namespace netsum::runtime {
 
 class ProcessWide : public std::enable_shared_from_this<ProcessWide> {
  public:
-  enum class Kind : std::uint8_t { monitor, packets, memory };
+  enum class Kind : std::uint8_t { monitor, packets, memory, messages };
   struct Key {
     Kind kind{};
     std::uint32_t set = 0;    // owners with different ones share no thread

@@ -372,6 +372,110 @@ def case_messages(rank):
     return net.warnings()
 
 
+def sockets():
+    """This process's TCP sockets, by what has gone over each: the descriptor's number, and the bytes in both directions."""
+    found = {}
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            with socket.socket(fileno=os.dup(number)) as each:
+                info = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+                found[number] = sum(struct.unpack_from("=QQ", info, 120))  # tcpi_bytes_acked, tcpi_bytes_received
+        except OSError:  # something else than TCP, or os.listdir()'s own
+            pass
+    return found
+
+
+def case_stripes(rank):
+    """Messages of many lengths at once, of which the long ones go over several sockets: the bytes of each of these sockets."""
+    net = Net()
+    net.init()
+    before = set(sockets())
+    sender, receiver = net.pair(rank, 1 - rank.number, 1 - rank.number)
+    of_stripes = set(sockets()) - before
+    sizes = [0, 1, 4095, 8191, 8192, 8193, 12289, 99_991, 1 << 20, 3 << 20, 0, 1]
+    sizes += [(number * 7919) % 40_000 for number in range(nccl.MOST_REQUESTS - len(sizes))]
+    sent = [ctypes.create_string_buffer(bytes_of(rank.number + number, size), max(size, 1)) for number, size in enumerate(sizes)]
+    rooms = [ctypes.create_string_buffer(b"\xee" * (size + 10), size + 10) for size in sizes]
+    for _ in range(2):
+        sends = [net.send(sender, each, size) for each, size in zip(sent, sizes)]
+        receives = [net.receive(receiver, room, size + 10) for room, size in zip(rooms, sizes)]
+        assert net.send(sender, sent[1], 1) is None and net.receive(receiver, rooms[1], 1) is None  # too many
+        under_way = dict(enumerate(sends + receives))
+        deadline = time.monotonic() + 20
+        while under_way:  # as NCCL does, all in turn
+            assert time.monotonic() < deadline, under_way
+            for key, request in list(under_way.items()):
+                size = net.test(request)
+                if size is not None:
+                    del under_way[key]
+                    assert size == sizes[key % len(sizes)], key
+        for number, (room, size) in enumerate(zip(rooms, sizes)):
+            assert room.raw == bytes_of(1 - rank.number + number, size) + b"\xee" * 10, (number, size)
+            ctypes.memset(room, 0xee, size)
+    # Some to nobody: closing lets go of their memory.
+    assert net.send(sender, sent[9], sizes[9]) and net.receive(receiver, rooms[9], sizes[9])
+    rank.gather()
+    moved = [size for number, size in sockets().items() if number in of_stripes]
+    net.call("close_send", sender)
+    net.call("close_receive", receiver)
+    return moved, net.warnings()
+
+
+def case_peer_dies_within_stripes(rank):
+    """Rank 1 dies with a message under way in each direction, longer than what the kernel holds."""
+    net = Net()
+    net.init()
+    sender, receiver = net.pair(rank, 1 - rank.number, 1 - rank.number)
+    size = 64 << 20
+    data, room = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
+    send = net.send(sender, data, size)
+    if rank.number == 1:
+        rank.gather()  # both have begun
+        os.kill(os.getpid(), signal.SIGKILL)
+    receive = net.receive(receiver, room, size)
+    rank.gather()
+    results = [failed_test(net, request, 20) for request in (receive, send)]
+    results += [refused(net.send, sender, data, 1), refused(net.receive, receiver, data, 1)]  # it stays so
+    net.call("close_send", sender)
+    net.call("close_receive", receiver)
+    return results, net.warnings()
+
+
+def case_closed_behind_stripes(rank):
+    """A sender whose message has left closes: the message arrives, and what was expected behind it fails."""
+    net = Net()
+    net.init()
+    sender, receiver = net.pair(rank, 1 if rank.number == 0 else None, 0 if rank.number == 1 else None)
+    size = 300_000
+    if rank.number == 0:
+        data = ctypes.create_string_buffer(bytes_of(5, size), size)
+        net.end(net.send(sender, data, size))
+        net.call("close_send", sender)
+        rank.gather()
+        return None
+    rank.gather()
+    room = ctypes.create_string_buffer(size)
+    rest = ctypes.create_string_buffer(1)
+    first = net.receive(receiver, room, size)
+    try:
+        second = net.receive(receiver, rest, 1)
+    except Failed:  # the first is there already
+        second = functools.partial(net.receive, receiver, rest, 1)
+    assert net.end(first) == [size]
+    assert room.raw == bytes_of(5, size)
+    return failed_test(net, second, 20), net.warnings()
+
+
+def case_init(rank):
+    net = Net()
+    result = nccl.SUCCESS
+    try:
+        net.init()
+    except Failed as failed:
+        result = failed.result
+    return result, net.lines
+
+
 def case_bad_messages(rank):
     net = Net()
     net.init()
@@ -588,6 +692,39 @@ class Sockets(unittest.TestCase):
         first, second = run(case_bad_messages, 2)
         self.assertEqual([nccl.INVALID_ARGUMENT, nccl.INVALID_USAGE, nccl.INVALID_USAGE], first[0])
         self.assertEqual(first[0] + [nccl.REMOTE_ERROR, nccl.SYSTEM_ERROR], second[0])
+
+    def test_long_messages_go_over_several_sockets(self):
+        stripes = {"NETSUM_NCCL_STRIPE_BYTES": "4096"}
+        for threads, per_thread in ((0, 3), (1, 1), (1, 2), (2, 3), (5, 1)):
+            environment = stripes | {"NETSUM_NCCL_THREADS": str(threads), "NETSUM_NCCL_SOCKETS_PER_THREAD": str(per_thread)}
+            for moved, warnings in run(case_stripes, 2, environment):
+                self.assertEqual([], warnings)
+                self.assertEqual(2 * (threads * per_thread + 1), len(moved), moved)  # of a sender, and of a receiver
+                if threads * per_thread > 1:
+                    self.assertGreater(min(moved), 50_000, moved)  # none is idle
+        # The receiver says how many sockets there are, whatever the sender's settings.
+        for rank, (moved, _) in enumerate(run(case_stripes, 2, stripes, {1: {"NETSUM_NCCL_THREADS": "0"}})):
+            self.assertEqual(1 + 5, len(moved), (rank, moved))
+
+    def test_a_peer_that_dies_within_stripes(self):
+        (results, warnings), dead = run(case_peer_dies_within_stripes, 2)
+        self.assertIsNone(dead)
+        self.assertEqual([nccl.REMOTE_ERROR] * 4, results)
+        self.assertEqual(2, len(warnings), warnings)
+        for warning in warnings:
+            self.assertRegex(warning, "TCP with 127.0.0.1.*1 messages in flight: (the peer closed|Connection reset|Broken pipe)")
+
+    def test_a_peer_that_closes_behind_stripes(self):
+        _, (result, warnings) = run(case_closed_behind_stripes, 2, {"NETSUM_NCCL_STRIPE_BYTES": "1024"})
+        self.assertEqual(nccl.REMOTE_ERROR, result)
+        self.assertRegex(warnings[0], "the peer closed the connection")
+
+    def test_settings_that_cannot_be(self):
+        for name, value, words in (("THREADS", "17", "must be between 0 and 16"), ("SOCKETS_PER_THREAD", "0", "must be between 1 and 64"),
+                                   ("SOCKETS_PER_THREAD", "33", "must be at most 64"), ("STRIPE_BYTES", "much", "must be a number")):
+            (result, lines), = run(case_init, 1, {"NETSUM_NCCL_" + name: value})
+            self.assertEqual(nccl.INVALID_ARGUMENT, result)
+            self.assertRegex(lines[0][1], f"NETSUM_NCCL_{name}.*{words}")
 
     def test_every_wait_ends(self):
         for results, warnings in run(case_waits_end, 2, {"NETSUM_OPERATION_SECONDS": "0.2"}):
