@@ -30,13 +30,18 @@ using Profiler = Result (*)(void** event, int type, void* parent, std::int64_t p
 inline constexpr std::size_t handle_bytes = 128;  // NCCL_NET_HANDLE_MAXSIZE: what listen() gives to other ranks
 inline constexpr std::size_t most_requests = 32;  // NCCL_NET_MAX_REQUESTS: of one connection or group
 inline constexpr int host_memory = 1;             // NCCL_PTR_HOST
-inline constexpr int undefined = -1;              // NCCL_NET_ID_UNDEF
+inline constexpr int undefined = -1;              // NCCL_NET_ID_UNDEF, NCCL_NET_TRAFFIC_CLASS_UNDEF
 
 // makeVDevice(), which merges network devices, is null: netsum has no virtual devices.
 template <int most>
 struct NetVDeviceProps {
   int ndevs;
   std::array<int, most> devs;
+};
+
+// Of one of NCCL's communicators: connect()'s in version 10, and init()'s later.
+struct NetCommConfig {
+  int trafficClass;
 };
 
 struct NetPropertiesV8 {

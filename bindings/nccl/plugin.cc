@@ -1,15 +1,18 @@
 // The tables that NCCL looks up, and the entry points behind them, which turn NCCL's arguments into calls of Group and
-// Connection.
+// Connection. Where NETSUM_NCCL_NET names another plugin, init() fills the net half's table with that plugin's functions.
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "bindings/nccl/abi.h"
 #include "bindings/nccl/devices.h"
+#include "bindings/nccl/external.h"
 #include "bindings/nccl/force.h"
+#include "bindings/nccl/forward.h"
 #include "bindings/nccl/group.h"
 #include "bindings/nccl/log.h"
 #include "bindings/nccl/net_settings.h"
@@ -17,13 +20,23 @@
 #include "bindings/nccl/types.h"
 #include "bindings/settings/settings.h"
 
+extern "C" {
+extern netsum::nccl::NetV8 ncclNetPlugin_v8;
+extern netsum::nccl::NetV9 ncclNetPlugin_v9;
+extern netsum::nccl::NetV10 ncclNetPlugin_v10;
+extern netsum::nccl::NetV11 ncclNetPlugin_v11;
+extern netsum::nccl::NetV12 ncclNetPlugin_v12;
+extern const netsum::nccl::CollNetV8 ncclCollNetPlugin_v8;
+extern const netsum::nccl::CollNetV9 ncclCollNetPlugin_v9;
+extern const netsum::nccl::CollNetV10 ncclCollNetPlugin_v10;
+extern const netsum::nccl::CollNetV11 ncclCollNetPlugin_v11;
+extern const netsum::nccl::CollNetV12 ncclCollNetPlugin_v12;
+}
+
 namespace netsum::nccl {
 namespace {
 
 constexpr const char* plugin_name = "netsum";
-// An int counts a request's bytes.
-constexpr std::size_t most_bytes_of_a_message = std::size_t{1} << 30;
-constexpr std::size_t most_bytes_of_a_call = std::size_t{512} << 20;
 // NCCL itself waits for ever; what ends jobs that hang is their framework, which shall come first.
 constexpr std::chrono::milliseconds patience_with_operations = std::chrono::minutes(30);
 
@@ -50,7 +63,7 @@ Handle read_handle(const void* from) {
 // counts on their having one number.
 
 template <class Properties>
-Result get_properties(int number, Properties* properties) {
+Result net_properties(int number, Properties* properties) {
   return guarded("getProperties", [&] {
     const Device& device = device_at(number);
     Properties all{};
@@ -96,20 +109,62 @@ Result finalize(void*) {
 
 // ---- The net half.
 
-Result net_init(Logger logger) {
+template <class Table>
+inline constexpr Table* exported = nullptr;
+template <>
+inline constexpr NetV8* exported<NetV8> = &ncclNetPlugin_v8;
+template <>
+inline constexpr NetV9* exported<NetV9> = &ncclNetPlugin_v9;
+template <>
+inline constexpr NetV10* exported<NetV10> = &ncclNetPlugin_v10;
+template <>
+inline constexpr NetV11* exported<NetV11> = &ncclNetPlugin_v11;
+template <>
+inline constexpr NetV12* exported<NetV12> = &ncclNetPlugin_v12;
+
+void begin_log(Logger logger) {
   log_through(logger);
-  return guarded("init", [] {
-    static_cast<void>(devices());
-    static_cast<void>(read_tcp_settings(read_settings()));
-  });
 }
-Result net_init(Logger logger, Profiler) {
-  return net_init(logger);
+void begin_log(Logger logger, Profiler) {
+  log_through(logger);
 }
-Result net_init(void** context, std::uint64_t, void*, Logger logger, Profiler) {
+void begin_log(void** context, std::uint64_t, void*, Logger logger, Profiler) {
   *context = nullptr;
-  return net_init(logger);
+  log_through(logger);
 }
+
+template <class Table, class Init = decltype(Table::init)>
+class NetInit;
+template <class Table, class... Arguments>
+class NetInit<Table, Result (*)(Arguments...)> {
+ public:
+  static Result call(Arguments... arguments) {
+    begin_log(arguments...);
+    Result result = Result::success;
+    const Result own = guarded("init", [&] {
+      const std::string net = chosen_net();
+      if (net.empty()) {
+        static_cast<void>(devices());
+        static_cast<void>(read_tcp_settings(read_settings()));
+      } else {
+        result = init_of(net)(arguments...);
+      }
+    });
+    return own == Result::success ? result : own;
+  }
+
+ private:
+  // The other plugin's. Other communicators may be using the table: it is filled once.
+  static decltype(Table::init) init_of(const std::string& net) {
+    static std::mutex mutex;
+    static decltype(Table::init) init = nullptr;
+    const std::lock_guard lock(mutex);
+    if (init == nullptr) {
+      init = forward<Table, NetV12, NetV11, NetV10, NetV9, NetV8>(*exported<Table>, ExternalNet::load(net));
+    }
+    return init;
+  }
+};
 
 Result net_devices(int* count) {
   return guarded("devices", [&] { *count = static_cast<int>(devices().size()); });
@@ -239,15 +294,51 @@ Result coll_init(void** context, std::uint64_t, Logger logger) {
   return coll_init(logger);
 }
 
+// As many as the network has, which are the same ones.
+int count_devices() {
+  if (chosen_net().empty()) return static_cast<int>(devices().size());
+  int count = 0;
+  if (external_devices().devices(&count) != Result::success) {
+    throw Error(ErrorCode::internal, "the plugin that NETSUM_NCCL_NET names cannot list its devices");
+  }
+  return count;
+}
+
 Result coll_devices(int* count) {
-  return guarded("CollNet devices", [&] { *count = is_offered(read_settings()) ? static_cast<int>(devices().size()) : 0; });
+  return guarded("CollNet devices", [&] { *count = is_offered(read_settings()) ? count_devices() : 0; });
+}
+
+// Another plugin's device, by which NCCL finds CollNet's; but CollNet takes host memory, and shares nothing with that
+// plugin.
+template <class Properties>
+Result coll_properties(int number, Properties* properties) {
+  Result result = Result::success;
+  const Result own = guarded("CollNet getProperties", [&] {
+    if (chosen_net().empty()) {
+      result = net_properties(number, properties);
+      return;
+    }
+    NetPropertiesV12 theirs{};
+    result = external_devices().getProperties(number, &theirs);
+    if (result != Result::success) return;
+    theirs.ptrSupport = host_memory;
+    theirs.regIsGlobal = theirs.forceFlush = theirs.netDeviceType = theirs.netDeviceVersion = 0;
+    theirs.maxRecvs = theirs.maxMultiRequestSize = 1;
+    theirs.maxCollBytes = most_bytes_of_a_call;
+    *properties = converted<Properties>(theirs, number);
+  });
+  return own == Result::success ? result : own;
 }
 
 Result coll_listen(int device, void* handle, void** listener) {
   return guarded("CollNet listen", [&] {
     *listener = nullptr;
     binding([&] {
-      static_cast<void>(device_at(device));  // the aggregator's address decides about the way of the packets
+      // Its number is all that matters: the aggregator's address decides about the way of the packets.
+      if (const int count = count_devices(); device < 0 || device >= count) {
+        throw Error(ErrorCode::bad_argument,
+                    "device " + std::to_string(device) + " of " + std::to_string(count) + " network devices");
+      }
       auto made = std::make_unique<GroupListener>(read_settings());
       write_handle(handle, made->handle());
       *listener = made.release();
@@ -341,9 +432,9 @@ template <class Table>
 constexpr Table net_table() {
   Table table{};
   table.name = plugin_name;
-  table.init = &net_init;
+  table.init = &NetInit<Table>::call;
   table.devices = &net_devices;
-  table.getProperties = &get_properties;
+  table.getProperties = &net_properties;
   table.listen = &net_listen;
   table.connect = &net_connect;
   table.accept = &net_accept;
@@ -367,7 +458,7 @@ constexpr Table coll_table() {
   table.name = plugin_name;
   table.init = &coll_init;
   table.devices = &coll_devices;
-  table.getProperties = &get_properties;
+  table.getProperties = &coll_properties;
   table.listen = &coll_listen;
   table.connect = &coll_connect;
   table.reduceSupport = &reduce_support;
@@ -388,25 +479,12 @@ constexpr Table coll_table() {
 }  // namespace
 }  // namespace netsum::nccl
 
-extern "C" {
-extern const netsum::nccl::NetV8 ncclNetPlugin_v8;
-extern const netsum::nccl::NetV9 ncclNetPlugin_v9;
-extern const netsum::nccl::NetV10 ncclNetPlugin_v10;
-extern const netsum::nccl::NetV11 ncclNetPlugin_v11;
-extern const netsum::nccl::NetV12 ncclNetPlugin_v12;
-extern const netsum::nccl::CollNetV8 ncclCollNetPlugin_v8;
-extern const netsum::nccl::CollNetV9 ncclCollNetPlugin_v9;
-extern const netsum::nccl::CollNetV10 ncclCollNetPlugin_v10;
-extern const netsum::nccl::CollNetV11 ncclCollNetPlugin_v11;
-extern const netsum::nccl::CollNetV12 ncclCollNetPlugin_v12;
-}
-
 using namespace netsum::nccl;
-constexpr NetV8 ncclNetPlugin_v8 = net_table<NetV8>();
-constexpr NetV9 ncclNetPlugin_v9 = net_table<NetV9>();
-constexpr NetV10 ncclNetPlugin_v10 = net_table<NetV10>();
-constexpr NetV11 ncclNetPlugin_v11 = net_table<NetV11>();
-constexpr NetV12 ncclNetPlugin_v12 = net_table<NetV12>();
+constinit NetV8 ncclNetPlugin_v8 = net_table<NetV8>();
+constinit NetV9 ncclNetPlugin_v9 = net_table<NetV9>();
+constinit NetV10 ncclNetPlugin_v10 = net_table<NetV10>();
+constinit NetV11 ncclNetPlugin_v11 = net_table<NetV11>();
+constinit NetV12 ncclNetPlugin_v12 = net_table<NetV12>();
 constexpr CollNetV8 ncclCollNetPlugin_v8 = coll_table<CollNetV8>();
 constexpr CollNetV9 ncclCollNetPlugin_v9 = coll_table<CollNetV9>();
 constexpr CollNetV10 ncclCollNetPlugin_v10 = coll_table<CollNetV10>();

@@ -449,7 +449,8 @@ void TcpListener::welcome(Stranger& stranger, const TcpHello& hello, Time now) {
 
 void begin_connecting(const Device& device, TcpHandle& handle, const TcpSettings& settings) {
   if (handle.magic != magic || handle.stripe_sockets > most_stripe_sockets) {
-    throw Error(ErrorCode::bad_argument, "the handle does not come from this plugin's listen()");
+    throw Error(ErrorCode::bad_argument,
+                "the handle does not come from this plugin's listen(): is NETSUM_NCCL_NET the same on all ranks?");
   }
   handle.attempt = attempts().add(std::make_unique<Attempt>(device, handle, settings));
 }

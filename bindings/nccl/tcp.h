@@ -28,7 +28,7 @@ inline constexpr std::uint32_t most_stripe_sockets = 64;  // of a connection
 struct TcpSettings {
   Duration connecting;                                // how long TCP waits
   Duration operation;                                 // without a byte moved; and for a connection to accept
-  std::uint32_t threads = 2, sockets_per_thread = 2;  // for stripes; no thread: no stripes
+  std::uint32_t threads = 0, sockets_per_thread = 2;  // for stripes; no thread: no stripes
   std::size_t stripe_bytes = std::size_t{64} << 10;   // at least
 
   [[nodiscard]] std::uint32_t stripe_sockets() const { return threads * sockets_per_thread; }

@@ -10,11 +10,13 @@ import math
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -162,7 +164,7 @@ def case_versions(rank):
             assert (found.name, found.memory, found.most_receives, found.offload_type) == (b"lo", nccl.HOST_MEMORY, 1, 0)
             assert found.speed > 0 and found.most_connections > 0
             if version >= 9:
-                assert (found.parts.devices, found.parts.device[0], half.table.make_virtual) == (1, 0, None)
+                assert (found.parts.devices, found.parts.device[0], bool(half.table.make_virtual)) == (1, 0, False)
                 assert 0 < found.most_bytes < 1 << 31 and 0 < found.most_collective_bytes < 1 << 31  # an int counts them
             if version >= 11:
                 assert found.most_merged_requests == 1 and half.context.value is None
@@ -467,13 +469,122 @@ def case_closed_behind_stripes(rank):
 
 
 def case_init(rank):
-    net = Net()
+    net = Net(int(os.environ.get("VERSION", "12")))
     result = nccl.SUCCESS
     try:
         net.init()
     except Failed as failed:
         result = failed.result
     return result, net.lines
+
+
+def built(folder, *versions):
+    """fake_net.c as a library, with tables of these versions."""
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_net.c")
+    name = "-".join(map(str, versions))
+    objects = [os.path.join(folder, f"{name}-{version}.o") for version in versions]
+    for version, file in zip(versions, objects):
+        subprocess.run(["cc", "-c", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-DVERSION={version}", f"-Dfake_calls=fake_calls_{version}",
+                        "-o", file, source], check=True)
+    library = os.path.join(folder, f"libnccl-net-fake{name}.so")
+    subprocess.run(["cc", "-shared", "-o", library, *objects], check=True)
+    return library
+
+
+def named(folder, name, *versions):
+    """A library that has no more than the names of these versions' tables."""
+    file = os.path.join(folder, name)
+    code = "".join(f"int ncclNetPlugin_v{version};" for version in versions) or "int nothing;"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", file], input=code.encode(), check=True)
+    return file
+
+
+def play(net, offload, event):
+    """Every call of a network, each with arguments of its own."""
+    handle = ctypes.create_string_buffer(nccl.HANDLE_BYTES)
+    out, context = ctypes.c_void_p(), net.of_context()
+    listener = net.made("listen", *context, 1, handle)
+    net.call("connect", *context, 2, *([ctypes.byref(ctypes.c_int(55))] if net.version == 10 else []), handle, ctypes.byref(out), offload)
+    sender = out.value
+    net.call("accept", listener, ctypes.byref(out), offload)
+    receiver = out.value
+    data = [ctypes.create_string_buffer(text, 20) for text in (b"first", b"second")]
+    registration = net.made("register", sender, data[0], 20, nccl.CUDA_MEMORY)
+    net.made("register_dma_buf", receiver, data[0], 21, 4, 7, 13)
+    events = [event] if net.version >= 10 else []
+    net.made("isend", sender, data[0], 19, 1001, registration, *events)
+    request = ctypes.c_void_p(1)  # a receive that NCCL need not be told of
+    size = ctypes.c_int if net.version == 8 else ctypes.c_size_t
+    events = [(nccl.P * 2)(event, None)] if net.version >= 10 else []
+    net.call("irecv", receiver, 2, (nccl.P * 2)(*map(ctypes.addressof, data)), (size * 2)(17, 18), (ctypes.c_int * 2)(1002, 1003),
+             (nccl.P * 2)(registration, None), *events, ctypes.byref(request))
+    assert net.test(request.value) == 42
+    net.made("iflush", receiver, 2, None, None, None)
+    net.call("deregister", sender, registration)
+    net.call("close_send", sender)
+    net.call("close_receive", receiver)
+    assert refused(net.call, "close_listen", listener) == nccl.REMOTE_ERROR  # its own result
+    if net.version >= 9 and net.table.make_virtual:
+        device, parts = ctypes.c_int(-1), (ctypes.c_int * 9)(2, 0, 2)
+        net.call("make_virtual", ctypes.byref(device), parts)
+        assert device.value == 3
+    if net.version >= 11 and net.table.set_attributes:
+        net.call("set_attributes", net.context, None)
+    net.finalize()
+
+
+def calls_of(library, version):
+    """What its table of this version was told."""
+    calls = ctypes.CDLL(library)[f"fake_calls_{version}"]
+    calls.restype = ctypes.c_char_p
+    return calls().decode().splitlines()
+
+
+def expected_calls(version, theirs):
+    """What a plugin of version `theirs` is told where NCCL speaks `version`."""
+    event = "event 99"
+    init = {8: "init 1", 9: "init 1", 10: "init 1"}.get(theirs, "init 7 55 1")
+    context = ["context 1"] if theirs >= 11 else []
+    wanted = "wanted 0" if theirs == 8 and version > 8 else "wanted 1"
+    calls = [init, "devices", "getProperties 1"] + context + ["listen 1"] + (["config 55"] if theirs == 10 else []) + context
+    calls += ["connect 2 fake handle 1", "accept 1 1", "regMr 1 20 2", "regMrDmaBuf 21 4 7 13", "isend 1 first 19 1001 1"]
+    calls += [event] if theirs >= 10 else []
+    calls += ["irecv 1 2", "first 17 1002 1", "second 18 1003 0"] + ([event] if theirs >= 10 else []) + [wanted]
+    calls += ["test 1", "iflush 1 2", "deregMr 1 1", "closeSend 1", "closeRecv 1", "closeListen 1"]
+    calls += ["makeVDevice 2 2"] if theirs >= 9 and version >= 9 else []
+    return calls + (["setNetAttr 1", "finalize 1"] if theirs >= 11 else [])
+
+
+def case_other_plugin(rank):
+    """What the plugin was told, the properties of a device of the network and of CollNet, and the log."""
+    library, version, theirs = os.environ["NETSUM_NCCL_NET"], int(os.environ["VERSION"]), int(os.environ["THEIRS"])
+    net, coll = Net(version), CollNet(version)
+    net.init(traffic_class=55)
+    assert net.devices() == 3
+    properties = net.properties(1)
+    play(net, ctypes.byref(ctypes.c_void_p()), 99)
+    calls = calls_of(library, theirs)
+    coll.init()
+    assert coll.devices() == 3
+    _, listener = coll.listen(2)
+    coll.call("close_listen", listener)
+    assert refused(coll.listen, 3) == nccl.INVALID_ARGUMENT
+    values = [{name: getattr(each, name) for name, _ in each._fields_ if name != "parts"} for each in (properties, coll.properties(1))]
+    for each, of in zip(values, (properties, coll.properties(1))):
+        each["parts"] = list(of.parts.device)[:of.parts.devices] if version >= 9 else None
+    return calls, values, net.lines
+
+
+def case_force(rank):
+    """CollNet cannot be built: then the other plugin's network refuses as well."""
+    net, coll = Net(), CollNet()
+    net.init()
+    coll.init()
+    handle, listener = coll.listen()
+    assert refused(coll.connect, [handle], 0, listener) == nccl.SYSTEM_ERROR
+    results = [refused(net.listen), refused(net.connect, ctypes.create_string_buffer(nccl.HANDLE_BYTES)), refused(net.accept, None),
+               refused(net.send, None, None, 1), refused(net.receive, None, ctypes.create_string_buffer(1), 1)]
+    return results, net.warnings(), calls_of(os.environ["NETSUM_NCCL_NET"], 12)
 
 
 def case_bad_messages(rank):
@@ -703,11 +814,14 @@ class Sockets(unittest.TestCase):
                 if threads * per_thread > 1:
                     self.assertGreater(min(moved), 50_000, moved)  # none is idle
         # The receiver says how many sockets there are, whatever the sender's settings.
-        for rank, (moved, _) in enumerate(run(case_stripes, 2, stripes, {1: {"NETSUM_NCCL_THREADS": "0"}})):
-            self.assertEqual(1 + 5, len(moved), (rank, moved))
+        for moved, _ in run(case_stripes, 2, stripes | {"NETSUM_NCCL_THREADS": "2"}, {1: {"NETSUM_NCCL_THREADS": "0"}}):
+            self.assertEqual(1 + 5, len(moved), moved)
+        by_default = 4 if len(os.sched_getaffinity(0)) >= 8 else 0
+        for moved, _ in run(case_stripes, 2, stripes):
+            self.assertEqual(2 * (by_default + 1), len(moved), moved)
 
     def test_a_peer_that_dies_within_stripes(self):
-        (results, warnings), dead = run(case_peer_dies_within_stripes, 2)
+        (results, warnings), dead = run(case_peer_dies_within_stripes, 2, {"NETSUM_NCCL_THREADS": "2"})
         self.assertIsNone(dead)
         self.assertEqual([nccl.REMOTE_ERROR] * 4, results)
         self.assertEqual(2, len(warnings), warnings)
@@ -715,14 +829,14 @@ class Sockets(unittest.TestCase):
             self.assertRegex(warning, "TCP with 127.0.0.1.*1 messages in flight: (the peer closed|Connection reset|Broken pipe)")
 
     def test_a_peer_that_closes_behind_stripes(self):
-        _, (result, warnings) = run(case_closed_behind_stripes, 2, {"NETSUM_NCCL_STRIPE_BYTES": "1024"})
+        _, (result, warnings) = run(case_closed_behind_stripes, 2, {"NETSUM_NCCL_THREADS": "2", "NETSUM_NCCL_STRIPE_BYTES": "1024"})
         self.assertEqual(nccl.REMOTE_ERROR, result)
         self.assertRegex(warnings[0], "the peer closed the connection")
 
     def test_settings_that_cannot_be(self):
         for name, value, words in (("THREADS", "17", "must be between 0 and 16"), ("SOCKETS_PER_THREAD", "0", "must be between 1 and 64"),
                                    ("SOCKETS_PER_THREAD", "33", "must be at most 64"), ("STRIPE_BYTES", "much", "must be a number")):
-            (result, lines), = run(case_init, 1, {"NETSUM_NCCL_" + name: value})
+            (result, lines), = run(case_init, 1, {"NETSUM_NCCL_THREADS": "2"} | {"NETSUM_NCCL_" + name: value})
             self.assertEqual(nccl.INVALID_ARGUMENT, result)
             self.assertRegex(lines[0][1], f"NETSUM_NCCL_{name}.*{words}")
 
@@ -736,6 +850,102 @@ class Sockets(unittest.TestCase):
         if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
             self.skipTest("no IPv6 here")
         self.assertEqual(["over IPv6"] * 2, run(case_ipv6, 2, {"NCCL_SOCKET_FAMILY": "AF_INET6"}))
+
+
+@unittest.skipUnless(shutil.which("cc"), "no C compiler here")
+class OtherPlugins(unittest.TestCase):
+    """NETSUM_NCCL_NET"""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.libraries = {version: built(cls.folder, version) for version in nccl.VERSIONS}
+
+    def init(self, net, version=12, **more):
+        """(result, warning)"""
+        (result, lines), = run(case_init, 1, {"NETSUM_NCCL_NET": net, "VERSION": str(version)} | more)
+        warnings = [text for level, text in lines if level == nccl.WARN]
+        self.assertLessEqual(len(warnings), 1, warnings)
+        self.assertNotIn("\n", "".join(warnings))
+        return result, "".join(warnings)
+
+    def test_every_call_is_handed_on(self):
+        for theirs, library in self.libraries.items():
+            for version in range(theirs, 13):
+                environment = {"NETSUM_NCCL_NET": library, "VERSION": str(version), "THEIRS": str(theirs), "NETSUM_SWITCH": "127.0.0.1:1"}
+                with self.subTest(nccl=version, plugin=theirs):
+                    (calls, (net, coll), lines), = run(case_other_plugin, 1, environment)
+                    self.assertEqual(expected_calls(version, theirs), calls)
+                    self.check_properties(version, theirs, net, coll)
+                    words = f"netsum: messages go through {library} (fake), version {theirs} of NCCL's network interface"
+                    self.assertIn((nccl.INFO, words), lines)
+
+    def test_the_version_is_that_of_nccl_or_the_newest_before_it(self):
+        library = built(self.folder, 8, 10)
+        for version, theirs in ((8, 8), (9, 8), (10, 10), (11, 10)):
+            (_, lines), = run(case_init, 1, {"NETSUM_NCCL_NET": library, "VERSION": str(version)})
+            self.assertRegex(lines[-1][1], f"version {theirs} of NCCL's network interface$")
+
+    def check_properties(self, version, theirs, net, coll):
+        wanted = {"name": b"fake", "pci_path": b"/sys/fake", "guid": 77, "memory": 3, "global_registration": 1, "speed": 400000, "port": 5,
+                  "latency": 1.5, "most_connections": 99, "most_receives": 4, "offload_type": 0, "offload_version": 6, "parts": None}
+        if version >= 9:
+            wanted |= {"force_flush": 1, "parts": [1, 2], "most_bytes": 1 << 33, "most_collective_bytes": 12345} if theirs >= 9 else {
+                "force_flush": 0, "parts": [1], "most_bytes": 1 << 30, "most_collective_bytes": 512 << 20}
+        if version >= 11:
+            wanted["most_merged_requests"] = 8 if theirs >= 11 else 1
+        if version >= 12:
+            wanted |= {"rail": 3, "plane": 4} if theirs >= 12 else {"rail": -1, "plane": -1}
+        self.assertEqual(wanted, net)
+        # CollNet's device is that one in all that says which it is, and netsum's own in all that it can do.
+        own = {"memory": nccl.HOST_MEMORY, "global_registration": 0, "force_flush": 0, "most_receives": 1, "offload_version": 0,
+               "most_collective_bytes": 512 << 20, "most_merged_requests": 1}
+        self.assertEqual(wanted | {name: value for name, value in own.items() if name in wanted}, coll)
+
+    def test_a_library_is_found_by_its_name(self):
+        for name in ("fake10", "libnccl-net-fake10.so"):
+            code = f"import nccl_plugin as p; print(p.run(p.case_init, 1, {{'NETSUM_NCCL_NET': {name!r}}}))"
+            code = f"import nccl_support; nccl_support.LIBRARY = {nccl.LIBRARY!r}; " + code
+            process = subprocess.run([sys.executable, "-c", code], env=os.environ | {"LD_LIBRARY_PATH": self.folder}, capture_output=True,
+                                     text=True, timeout=30, cwd=os.path.dirname(os.path.abspath(__file__)))
+            self.assertIn("libnccl-net-fake10.so (fake), version 10", process.stdout, process.stderr)
+
+    def test_versions_that_do_not_fit(self):
+        old, nothing = named(self.folder, "old.so", 6, 7), named(self.folder, "nothing.so")
+        newer = named(self.folder, "newer.so", 12, 13)
+        for library, version, words in ((old, 12, "has version 7, 6 of NCCL's network interface, and this NCCL asks for 12"),
+                                        (self.libraries[10], 9, "has version 10 of .* asks for 9, for which 8 to 9 would do"),
+                                        (newer, 11, "has version 13, 12 of .* asks for 11"), (newer, 8, ".* asks for 8$"),
+                                        (nothing, 12, "has no ncclNetPlugin_vN")):
+            result, warning = self.init(library, version)
+            self.assertEqual(nccl.INVALID_ARGUMENT, result)
+            self.assertRegex(warning, f"netsum: init: {re.escape(library)} {words}")
+
+    def test_what_cannot_be_loaded(self):
+        for name, words in (("ib", "NETSUM_NCCL_NET=ib: a plugin cannot call the InfiniBand network .*name a library"),
+                            ("IB", "NETSUM_NCCL_NET=IB: a plugin cannot"),
+                            ("absent", "NETSUM_NCCL_NET=absent: cannot load .*libnccl-net-absent.so"),
+                            ("/absent/libnccl-net.so", "cannot load the network plugin: /absent/libnccl-net.so: cannot open"),
+                            (nccl.LIBRARY, "is this plugin itself")):
+            result, warning = self.init(name)
+            self.assertEqual(nccl.INVALID_ARGUMENT, result)
+            self.assertRegex(warning, words)
+        for name in ("socket", "Socket", ""):
+            self.assertEqual((nccl.SUCCESS, ""), self.init(name))
+
+    def test_its_error_is_its_own(self):
+        for version in (8, 12):
+            self.assertEqual((nccl.SYSTEM_ERROR, ""), self.init(self.libraries[version], FAKE_INIT_FAILS="1"))
+
+    def test_force_refuses_it_too(self):
+        environment = {"NETSUM_NCCL_NET": self.libraries[12], "NETSUM_SWITCH": "127.0.0.1:1", "NETSUM_MODE": "force"}
+        (results, warnings, calls), = run(case_force, 1, environment)
+        self.assertEqual([nccl.SYSTEM_ERROR] * 5, results)
+        self.assertRegex(warnings[-1], "NETSUM_MODE=force, but .*127.0.0.1:1")
+        self.assertIn("init 7 -2 1", calls)
+        self.assertFalse([call for call in calls if call.split()[0] in ("listen", "connect", "accept", "isend", "irecv")], calls)
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def net_table(version):
                ("isend", function(P, P, size, I, P, *event, P)), ("irecv", function(P, I, P, P, P, P, *event, P)),
                ("iflush", function(P, I, P, P, P, P)), ("test", function(P, P, P)), ("close_send", function(P)),
                ("close_receive", function(P)), ("close_listen", function(P)), ("device_registration", P), ("consumed", P)]
-    members += [("make_virtual", P)] if version >= 9 else []
-    members += [("finalize", function(P)), ("set_attributes", P)] if version >= 11 else []
+    members += [("make_virtual", function(P, P))] if version >= 9 else []
+    members += [("finalize", function(P)), ("set_attributes", function(P, P))] if version >= 11 else []
     return table(f"Net{version}", members)
 
 
@@ -215,8 +215,9 @@ class Net(Half):
     def __init__(self, version=12):
         super().__init__("ncclNetPlugin", version, net_table(version))
 
-    def init(self):
-        before = [ctypes.byref(self.context), 7, None] if self.version >= 11 else []
+    def init(self, traffic_class=None):
+        config = None if traffic_class is None else ctypes.byref(I(traffic_class))
+        before = [ctypes.byref(self.context), 7, config] if self.version >= 11 else []
         after = [None] if self.version >= 10 else []
         self.call("init", *before, self.logger, *after)
 
