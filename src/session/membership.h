@@ -69,6 +69,7 @@ enum class Refusal : std::uint8_t {
   shutting_down,
   draining,  // no new jobs until an operator says otherwise
   ended_by_operator,
+  not_started,  // the daemon's lanes cannot serve the job
 };
 [[nodiscard]] const char* to_string(Refusal refusal);
 

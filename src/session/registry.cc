@@ -61,7 +61,8 @@ const char* to_string(Refusal refusal) {
                                    "bad_parameters", "parameters_differ", "duplicate_rank",
                                    "no_slots",       "no_memory",         "quota",
                                    "job_running",    "results_forgotten", "superseded",
-                                   "shutting_down",  "draining",          "ended_by_operator"};
+                                   "shutting_down",  "draining",          "ended_by_operator",
+                                   "not_started"};
   return names[static_cast<std::size_t>(refusal)];
 }
 
@@ -593,7 +594,7 @@ void Registry::start_failed(std::uint64_t job_epoch, const std::string& reason, 
   auto node = r.jobs.extract(r.keys.at(job_epoch));
   Job& job = node.mapped();
   for (const auto& [rank, member] : job.ranks) {
-    r.outcomes[member.ticket] = {Refusal::no_memory, "job '" + job.name + "': " + reason, {}};
+    r.outcomes[member.ticket] = {Refusal::not_started, "job '" + job.name + "': " + reason, {}};
   }
   r.release(job);
   r.note(JobEvent::Kind::failed, job, now, {}, reason, FailureCause::not_started);

@@ -134,6 +134,7 @@ TEST_F(RendezvousTest, AStartThatFailsRefusesTheRanksAndFreesTheSlots) {
   const Rendezvous::Step refused = step();
   ASSERT_EQ(refused.answers.size(), 1U);
   EXPECT_FALSE(refused.answers[0].outcome.admission);
+  EXPECT_EQ(refused.answers[0].outcome.refusal, Refusal::not_started);
   EXPECT_NE(refused.answers[0].outcome.reason.find("no memory left"), std::string::npos);
   EXPECT_TRUE(refused.changes.stops.empty()) << "no lane serves it";
   EXPECT_EQ(aggregator.registry().slots_free(), 64U);

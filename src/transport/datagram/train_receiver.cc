@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t buffer_bytes = 65536;  // the longest datagram, and the longest train
 // Consecutive buffers at a multiple of 64 KiB would compete for the same cache sets when each holds one short datagram.
 constexpr std::size_t buffer_stride = buffer_bytes + 1088;
-static_assert(buffer_stride % cache_line == 0, "of which each is to lie as the first (base/copied.h)");
+static_assert(buffer_stride % cache_line == 0, "each buffer lies as the first does (base/copied.h)");
 // The most per call, as many as fill the cache: more would leave it before they are summed, and delay the answer to the
 // first.
 std::size_t trains_per_call() {
