@@ -5,6 +5,7 @@
 
 #include "collective/rank_protocol.h"
 #include "jobs/chip_profile.h"
+#include "jobs/dealt_runs.h"
 #include "jobs/switchml_job.h"
 #include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
@@ -133,6 +134,7 @@ class SwitchMlRank final : public RankProtocol {
 
   void complete(session::JoinRequest& request, const Reach&, const Site& site) const override {
     request.near = site.near && is_near_alone(site.lanes.front().aggregator) && !settings_.local_checksums;
+    request.own = jobs::own_part(jobs::RunAsk{});
   }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,

@@ -5,8 +5,8 @@
 namespace netsum::jobs {
 
 std::string layouts() {
-  return "atp: " + atp_layout() + "\nnetreduce: " + netreduce_layout() + "\nswitchml-chip: " + chip_layout() +
-         "\ntree: " + tree_layout() + "\n";
+  return "atp: " + atp_layout() + "\nnetreduce: " + netreduce_layout() + "\nswitchml: " + run_layout() +
+         "\nswitchml-chip: " + chip_layout() + "\ntree: " + tree_layout() + "\n";
 }
 
 }  // namespace netsum::jobs

@@ -23,12 +23,13 @@ using namespace netsum;  // NOLINT(google-build-using-namespace): a program of o
 
 constexpr std::uint32_t packet_lengths[] = {64, 128, 192, 256, 320, 832, 1024, 15360};
 
-void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lanes) {
+void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t packet_elements, std::uint32_t lanes,
+                  std::uint32_t run_chunks) {
   const std::uint64_t total = std::max<std::uint64_t>(1, (elements + packet_elements - 1) / packet_elements);
   std::uint64_t chunks = 0;
   std::vector<bool> seen(total <= 4096 ? total : 0);
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-    const switchml::Stripes stripes(elements, operation, packet_elements, lane, lanes);
+    const switchml::Stripes stripes(elements, operation, packet_elements, {lane, lanes, run_chunks});
     chunks += stripes.chunks();
     if (!seen.empty()) {
       for (std::uint64_t i = 0; i < stripes.chunks(); ++i) {
@@ -78,7 +79,7 @@ void all_reduce(Job& job) {
   const bool in_order = is_float(travels);
   const auto packet_elements = static_cast<std::uint32_t>(job.packet_elements * 4 / bytes_of(travels));
   const bool scanned = stream::uses_exponents(job.operation);
-  const switchml::Stripes stripes(words, 0, packet_elements, 0, 1, scanned);
+  const switchml::Stripes stripes(words, 0, packet_elements, {}, scanned);
   std::vector<switchml::ChunkCodec> codecs;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) codecs.emplace_back(rank, job.ranks, job.packet_elements);
   // The exponents of all ranks, before results overwrite what they are of.
@@ -191,7 +192,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto elements = input.ConsumeIntegralInRange<std::uint64_t>(0, most);
     const auto operation = input.ConsumeIntegral<std::uint64_t>();
     const auto packet_elements = input.PickValueInArray(packet_lengths);
-    check_shares(elements, operation, packet_elements, input.ConsumeIntegralInRange<std::uint32_t>(1, 256));
+    const auto lanes = input.ConsumeIntegralInRange<std::uint32_t>(1, 256);
+    check_shares(elements, operation, packet_elements, lanes, 1U << input.ConsumeIntegralInRange<std::uint32_t>(0, 10));
   } else {
     check_job(input);
   }

@@ -291,7 +291,7 @@ TEST(Border, TheFingerprintIsThatOfTheseLayouts) {
       << all;
   EXPECT_NE(std::string::npos, all.find("9 endpoints: 64 times {1 address: 16 bytes; 2 port: number; 3 scope: number; }"));
   for (const char* const own : {"pool_slots: number", "folded_epochs: number", "memory_key: number", "max_members: number",
-                                "rank_keys: ", "5 own: bytes "}) {
+                                "run_bytes: number", "rank_keys: ", "5 own: bytes "}) {
     EXPECT_NE(std::string::npos, all.find(own)) << own << ": " << all;
   }
 }
@@ -423,7 +423,7 @@ TEST(Border, OwnPartsOfRequestsThatMakeNoSense) {
   asked.own = "\xff";
   expect("cannot be decoded", jobs::netreduce_rules(), asked);
   expect("cannot be decoded", jobs::atp_rules(), asked);
-  expect("does not use protocol data", jobs::switchml_rules(), asked);
+  expect("cannot be decoded", jobs::switchml_rules(), asked);
   asked.own.clear();
   EXPECT_EQ("", session::check_request(jobs::switchml_rules(), asked));
 }
@@ -473,7 +473,7 @@ TEST(Border, OwnPartsOfAdmissionsThatMakeNoSense) {
   expect("cannot be decoded", atp_request(), told, jobs::atp_rules());
   session::JoinRequest without = request();
   without.own.clear();
-  expect("does not use protocol data", without, told, jobs::switchml_rules());
+  expect("has no protocol data", without, told, jobs::switchml_rules());
 }
 
 // An empty message is what a random byte as the body parses to.

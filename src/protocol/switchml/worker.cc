@@ -1,6 +1,7 @@
 #include "protocol/switchml/worker.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -40,6 +41,11 @@ struct Worker::Impl {
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
+
+  // Packets have as many bytes whatever the width of their values.
+  [[nodiscard]] std::uint32_t run_chunks() const {
+    return std::bit_floor(std::max(1U, config.run_bytes / (config.packet_elements * 4)));
+  }
 
   // Scans a chunk's stripe for exponents, once.
   void scan(const Place& place) {
@@ -299,7 +305,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   const auto width = static_cast<std::uint32_t>(bytes_of(active.wire.dtype));
   const bool scanned = stream::uses_exponents(active.operation);
   active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
-                           w.config.lane, w.config.lanes, scanned, active.operation.parts);
+                           {w.config.lane, w.config.lanes, w.run_chunks()}, scanned, active.operation.parts);
   active.base = in_flight.end_position;
   active.remaining = active.stripes.chunks();
   active.together = false;

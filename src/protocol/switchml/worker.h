@@ -17,6 +17,7 @@
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/switchml/hop_keys.h"
+#include "protocol/switchml/stripes.h"
 #include "stream/operation.h"
 #include "stream/underflow.h"
 #include "wire/epochs.h"
@@ -32,7 +33,8 @@ struct WorkerConfig {
   std::uint32_t folded_epochs = 0;  // wire::fold_epochs of all ranks
   std::uint32_t packet_elements = 256;
   std::uint32_t slots = 64;
-  std::uint32_t lane = 0, lanes = 1;  // this lane's share of the stripes
+  std::uint32_t lane = 0, lanes = 1;            // this lane's share of the runs of stripes
+  std::uint32_t run_bytes = default_run_bytes;  // of stripes that follow each other on a lane; the same at all ranks
   Endpoint aggregator;
   bool in_tree = false;                              // the aggregator is a switch with a parent
   bool checksums = true;                             // false: the aggregator is on this host; packets never leave its memory
