@@ -38,10 +38,12 @@ Endpoint endpoint_of(std::uint8_t host, std::uint16_t port) {
   return endpoint;
 }
 
+constexpr transport::EthernetAddress own_station{2, 0, 0, 0, 0, 1};
+
 transport::NextHop hop_to(const Endpoint& to) {
   transport::NextHop hop;
   hop.interface = if_nametoindex(("xdp" + std::to_string(to.address[15])).c_str());
-  hop.own = {2, 0, 0, 0, 0, 1};
+  hop.own = own_station;
   hop.neighbour = {2, 0, 0, 0, 0, 2};
   return hop;
 }
@@ -67,7 +69,7 @@ class Switch {
       const Endpoint endpoint = endpoint_of(member, 4000);
       config.members.push_back({member, endpoint});
       MeasuredFrame frame{};
-      const XdpWay to_switch = dataplane::xdp::way_to(lane().local, endpoint, hop_to(endpoint), elements);
+      const XdpWay to_switch = dataplane::xdp::way_to(lane().local, endpoint, {.neighbour = own_station}, elements);
       std::memcpy(frame.headers, &to_switch.frame, sizeof frame.headers);
       wire::chip::write_header(std::as_writable_bytes(std::span(&frame, 1)).subspan<xdp_frame_bytes>(),
                                {.member = member, .job_epoch = job_epoch, .echoed = {}});

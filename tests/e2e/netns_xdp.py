@@ -182,6 +182,52 @@ class Sums(unittest.TestCase):
             self.assertEqual([1], stalled[0]["missing"])
 
 
+def chunks(switch):
+    jobs = switch.status()["jobs"]
+    return jobs[0]["counters"].get("chunks", 0) if jobs else 0
+
+
+@contextlib.contextmanager
+def running(switch):
+    """A job in the kernel, which goes on meanwhile and afterwards."""
+    with Job("--elements", 1000, "--iterations", 100_000) as job:
+        cli.until(lambda: chunks(switch) > 100, 20, "a job that runs")
+        yield job
+        before = chunks(switch)
+        cli.until(lambda: chunks(switch) > before + 1000, 20, "a job that goes on")
+
+
+@contextlib.contextmanager
+def routed():
+    """The ranks' way to the other network is by their switch's host."""
+    for rank, host in enumerate(HOSTS):
+        netns.ip("-n", host, "route", "add", "10.91.0.1/32", "via", "10.90.0.1", "src", f"10.90.0.{2 + rank}")
+    try:
+        yield
+    finally:
+        for host in HOSTS:
+            netns.ip("-n", host, "route", "del", "10.91.0.1/32")
+
+
+class Neighbourhood(unittest.TestCase):
+    """At the same UDP port are others."""
+    FLAGS = ("--elements", 20_011, "--deadline", 3)
+
+    def expected(self):
+        return cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", *TWICE, "--warmup", 0, *self.FLAGS)["result_hash"]
+
+    def test_a_job_whose_packets_the_host_forwards(self):
+        with in_kernel() as switch, in_software(), routed(), running(switch):
+            self.assertEqual(self.expected(), hash_of(*self.FLAGS, switch=SOFTWARE))
+            self.assertEqual(0, switch.status()["counters"]["dropped_unknown_job"])
+
+    def test_a_daemon_at_another_address_of_the_host(self):
+        address = "10.91.0.100:7170"
+        with in_kernel() as switch, Switch(SWITCH, address, "--profile", "chip"), running(switch):
+            self.assertEqual(self.expected(), hash_of(*self.FLAGS, switch=address))
+            self.assertEqual(0, switch.status()["counters"]["dropped_unknown_job"])
+
+
 class Hostile(unittest.TestCase):
     def test_strangers_change_nothing(self):
         flags = ("--elements", 20_011, "--iterations", 100)

@@ -60,7 +60,7 @@ transport::NextHop hop_to(const Endpoint& to, bool one_interface) {
   const std::uint32_t host = one_interface ? 0 : (to == parent ? 0 : to.address[15] - 1U);
   transport::NextHop hop;
   hop.interface = if_nametoindex(("xdp" + std::to_string(host)).c_str());
-  hop.own = {2, 0, 0, 0, 0, 1};
+  hop.own = own_station;
   hop.neighbour = {2, 0, 0, 0, 1, to.address[15]};
   return hop;
 }
@@ -367,6 +367,32 @@ TEST_F(XdpChip, LeavesTheRestToTheKernel) {
   for (std::size_t bytes = 14; bytes < frame.size(); ++bytes) {  // cut off
     const std::vector<std::byte> cut(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes));
     EXPECT_EQ(XDP_PASS, run(program->function("arrive"), cut).action) << bytes;
+  }
+  EXPECT_EQ(0U, both.counters().packets);
+  both.compare_reports();
+}
+
+// Frames and packets that this host forwards, or has for another daemon at another of its addresses: of the job, of a job
+// elsewhere, and malformed.
+TEST_F(XdpChip, LeavesToOthersWhatIsTheirs) {
+  const auto config = config_of(Place::leaf, 2, 64, 1);
+  Pair both(config, false);
+  const Endpoint here = program->lanes()[0].local, elsewhere = endpoint_of(201, port);
+  const auto passes = [&](const std::vector<std::byte>& packet, const Endpoint& source) {
+    auto other_station = frame_of(packet, source, here);
+    other_station[5] = std::byte{77};
+    for (const auto& frame : {other_station, frame_of(packet, source, elsewhere)}) {
+      const Verdict verdict = run(program->function("arrive"), frame);
+      if (verdict.action != XDP_PASS || verdict.frame != frame) return false;
+    }
+    return true;
+  };
+  Random random(7);
+  Senders senders(config, random);
+  for (int i = 0; i < 1000; ++i) {
+    Senders::Packet packet = senders.next();
+    if (random.chance(0.2)) packet.bytes[8] ^= std::byte{1};  // of a job that is not here
+    ASSERT_TRUE(passes(packet.bytes, packet.source)) << i;
   }
   EXPECT_EQ(0U, both.counters().packets);
   both.compare_reports();

@@ -24,12 +24,16 @@
 
 namespace netsum::testing {
 
+// Of the interfaces here.
+inline constexpr transport::EthernetAddress own_station{2, 0, 0, 0, 0, 1};
+
 // A network namespace of this process's own, with interfaces xdp0, xdp1, ... False: that is not permitted here.
 [[nodiscard]] inline bool enter_namespace(int interfaces) {
   if (unshare(CLONE_NEWNET) != 0) return false;
   for (int i = 0; i < interfaces; i += 2) {
+    const std::string address = " address 02:00:00:00:00:01 ";
     std::string command = "ip link add xdp" + std::to_string(i);
-    command.append(" type veth peer name xdp").append(std::to_string(i + 1));
+    command.append(address).append("type veth peer name xdp").append(std::to_string(i + 1)).append(address);
     if (std::system(command.c_str()) != 0) return false;
   }
   return true;
@@ -47,27 +51,30 @@ struct Verdict {
   std::vector<std::byte> frame;
 };
 
-[[nodiscard]] inline Verdict run(int program, std::vector<std::byte> frame, int repeat = 1,
-                                 std::uint32_t* nanoseconds = nullptr) {
+// As if the frame had come to xdp0.
+[[nodiscard]] inline Verdict run(int program, std::vector<std::byte> frame) {
   Verdict verdict;
+  xdp_md context{};
+  context.data_end = static_cast<std::uint32_t>(frame.size());
+  context.ingress_ifindex = if_nametoindex("xdp0");
   verdict.frame.resize(frame.size());
   bpf_test_run_opts options{};
   options.sz = sizeof options;
+  options.ctx_in = &context;
+  options.ctx_size_in = sizeof context;
   options.data_in = frame.data();
   options.data_size_in = static_cast<std::uint32_t>(frame.size());
   options.data_out = verdict.frame.data();
   options.data_size_out = static_cast<std::uint32_t>(verdict.frame.size());
-  options.repeat = repeat;
   EXPECT_EQ(0, bpf_prog_test_run_opts(program, &options));
   verdict.action = options.retval;
-  if (nanoseconds != nullptr) *nanoseconds = options.duration;
   return verdict;
 }
 
 // As a neighbour sends it: the headers are those of an answer, the other way round.
 [[nodiscard]] inline std::vector<std::byte> frame_of(const std::vector<std::byte>& datagram, const Endpoint& from,
                                                      const Endpoint& to) {
-  auto way = dataplane::xdp::way_to(to, from, {}, chip_few_elements);
+  auto way = dataplane::xdp::way_to(to, from, {.neighbour = own_station}, chip_few_elements);
   const auto length = static_cast<std::uint16_t>(datagram.size() + 8);
   way.frame.udp.length = chip_host16(length);
   way.frame.ip.length = chip_host16(static_cast<std::uint16_t>(length + 20));

@@ -1,5 +1,6 @@
 // A switch with SwitchML's chip profile inside the kernel (docs/protocol-switchml-chip.md, docs/data-planes.md): packets of
-// jobs are summed and answered where a network interface's driver has received them. Everything else goes on to the kernel.
+// jobs are summed and answered where a network interface's driver has received them. Everything else goes on to the kernel,
+// and so do packets of the profile to other hosts, which this one only forwards, and to other addresses of it.
 //
 // Its rule is protocol/switchml/chip_rule.h; what it does with a packet is what switchml::ChipSwitch does, to the counter, and
 // tests/property/xdp_chip_test.cc compares the two. Both passes of a packet are one here, as they are there.
@@ -93,6 +94,22 @@ struct {
   __type(value, struct XdpStrangers);
 } strangers SEC(".maps");
 
+// This host: the Ethernet addresses of its interfaces, by index, and the IPv4 addresses at which its lanes are.
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 65536);
+  __type(key, __u32);
+  __type(value, struct XdpStation);
+} stations SEC(".maps");
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 65536);
+  __type(key, struct XdpAddress);
+  __type(value, __u32);  // without a meaning
+} addresses SEC(".maps");
+
 // A datagram in place.
 struct Packet {
   struct XdpFrame* frame;
@@ -128,10 +145,36 @@ static __always_inline bool find_datagram(struct xdp_md* context, struct Packet*
   return true;
 }
 
+static __always_inline bool is_station(const uint8_t* address, const uint8_t* known) {
+  const uint16_t* const words = (const uint16_t*)address;
+  const uint16_t* const others = (const uint16_t*)known;
+  return words[0] == others[0] && words[1] == others[1] && words[2] == others[2];
+}
+static __always_inline bool is_address(const uint16_t* address, const uint16_t* known) {
+  return address[0] == known[0] && address[1] == known[1];
+}
 
-static __always_inline struct XdpStrangers* strangers_at(uint32_t port) {
+static __always_inline bool is_to_this_host(const struct xdp_md* context, const struct XdpFrame* frame) {
+  const uint32_t interface = context->ingress_ifindex;
+  const struct XdpStation* const station = bpf_map_lookup_elem(&stations, &interface);
+  if (station == 0 || !is_station(frame->ethernet.destination, station->address)) return false;
+  const struct XdpAddress address = {{frame->ip.destination[0], frame->ip.destination[1]}};
+  return bpf_map_lookup_elem(&addresses, &address) != 0;
+}
+// The same of a known neighbour's packets: they come to where what is sent to it leaves, as a rule, and then the way says so,
+// which is read anyway.
+static __always_inline bool is_to_us(const struct xdp_md* context, const struct XdpFrame* frame, const struct XdpFrame* way) {
+  if (is_station(frame->ethernet.destination, way->ethernet.source) && is_address(frame->ip.destination, way->ip.source))
+    return true;
+  return is_to_this_host(context, frame);
+}
+
+// Null: the packet is another one's.
+static __always_inline struct XdpStrangers* strangers_at(const struct xdp_md* context, const struct XdpFrame* frame) {
+  const uint32_t port = frame->udp.destination;
   const uint32_t* const number = bpf_map_lookup_elem(&lanes, &port);
-  return number == 0 ? 0 : bpf_map_lookup_elem(&strangers, number);
+  if (number == 0 || !is_to_this_host(context, frame)) return 0;
+  return bpf_map_lookup_elem(&strangers, number);
 }
 
 static __always_inline void write_frame(struct Packet* packet, const struct XdpWay* way) {
@@ -244,12 +287,9 @@ static __always_inline int on_result(struct Packet* packet, struct XdpJob* job, 
   return send_to_all(packet, job, lane);
 }
 
-static __always_inline bool is_of(const uint16_t* address, const uint16_t* known) {
-  return address[0] == known[0] && address[1] == known[1];
-}
 // From this neighbour, to where it sends.
 static __always_inline bool is_from(const struct XdpFrame* frame, const struct XdpFrame* way) {
-  return is_of(frame->ip.source, way->ip.destination) && is_of(frame->ip.destination, way->ip.source) &&
+  return is_address(frame->ip.source, way->ip.destination) && is_address(frame->ip.destination, way->ip.source) &&
          frame->udp.source == way->udp.destination;
 }
 
@@ -266,7 +306,7 @@ static __always_inline int serve(struct xdp_md* context, bool here) {
     fault = chip_fault(packet.header, packet.bytes);
   }
   if (fault != chip_no_fault) {
-    struct XdpStrangers* const counters = strangers_at(port);
+    struct XdpStrangers* const counters = strangers_at(context, packet.frame);
     if (counters == 0) return XDP_PASS;
     ++counters->malformed[fault & 7];
     return XDP_DROP;
@@ -280,19 +320,20 @@ static __always_inline int serve(struct xdp_md* context, bool here) {
   struct XdpJob* const job = bpf_map_lookup_elem(&jobs, &lane);
   const bool is_result = header->type == chip_result;
   if (job == 0 || (is_result && job->root != 0)) {
-    struct XdpStrangers* const counters = strangers_at(port);
+    struct XdpStrangers* const counters = strangers_at(context, packet.frame);
     if (counters == 0) return XDP_PASS;
     ++*(job == 0 ? &counters->unknown_job : &counters->unexpected_type);
     return XDP_DROP;
   }
+  const uint32_t member = header->member;
+  if (member >= chip_max_members) return XDP_DROP;  // chip_fault() says so, but not to the verifier
+  const struct XdpWay* const sender = is_result ? &job->parent : &job->member[member];  // all zero: there is none
+  if (!is_to_us(context, packet.frame, &sender->frame)) return XDP_PASS;
   if (!here && job->cpu != bpf_get_smp_processor_id()) return (int)bpf_redirect_map(&processors, job->cpu, 0);
 
   ++job->counter[xdp_packets];
   job->counter[xdp_bytes] += packet.bytes;
-  const uint32_t member = header->member;
-  if (member >= chip_max_members) return XDP_DROP;  // chip_fault() says so, but not to the verifier
   if (!is_result && member >= job->members) return drop(job, xdp_dropped_rank);
-  const struct XdpWay* const sender = is_result ? &job->parent : &job->member[member];
   if (!is_from(packet.frame, &sender->frame)) return drop(job, xdp_dropped_source);
   if (chip_host16(header->slot) >= job->slots) return drop(job, xdp_dropped_slot);
   if (many != (job->elements == chip_many_elements)) return drop(job, xdp_dropped_shape);

@@ -21,6 +21,15 @@ struct XdpPortOfJob {
   uint32_t interface;
 };
 
+// An interface's Ethernet address.
+struct XdpStation {
+  uint8_t address[6];
+  uint16_t zero;
+};
+struct XdpAddress {  // IPv4
+  uint16_t halves[2];
+};
+
 // To a neighbour: the headers of all packets there, ready to be copied, since all packets of a job have one length.
 struct XdpWay {
   struct XdpFrame {

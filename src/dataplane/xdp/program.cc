@@ -2,13 +2,17 @@
 
 #include <bpf/bpf.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "dataplane/xdp/maps.h"
+#include "transport/addresses/addresses.h"
 #include "transport/addresses/next_hop.h"
+#include "wire/ipv4.h"
 
 namespace netsum::dataplane::xdp {
 namespace {
@@ -52,6 +56,34 @@ Program::Program(const std::vector<Lane>& lanes, std::span<const std::byte> obje
        "sizing the XDP program's maps");
   must(bpf_object__load(object_.get()), "loading the XDP program into the kernel");
   fill_lanes();
+  learn_stations();
+}
+
+void Program::learn_stations() {
+  transport::OwnStations now = transport::own_stations();
+  const bool at_all =
+      std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return transport::is_unspecified(lane.local); });
+  if (!at_all) {
+    now.ipv4.clear();
+    for (const Lane& lane : lanes_) now.ipv4.insert(wire::ipv4_of(lane.local));
+  }
+  const std::string what = "telling the XDP program of this host's addresses";
+  for (const auto& [interface, address] : now.ethernet) {
+    XdpStation station{};
+    std::copy(address.begin(), address.end(), station.address);
+    must(bpf_map_update_elem(map("stations"), &interface, &station, BPF_ANY), what);
+  }
+  for (const auto& [interface, address] : stations_.ethernet) {
+    if (!now.ethernet.contains(interface)) bpf_map_delete_elem(map("stations"), &interface);
+  }
+  for (const wire::Ipv4& address : now.ipv4) {
+    const std::uint32_t any = 0;
+    must(bpf_map_update_elem(map("addresses"), address.data(), &any, BPF_ANY), what);
+  }
+  for (const wire::Ipv4& address : stations_.ipv4) {
+    if (!now.ipv4.contains(address)) bpf_map_delete_elem(map("addresses"), address.data());
+  }
+  stations_ = std::move(now);
 }
 
 void Program::fill_lanes() {

@@ -15,6 +15,7 @@
 #include "dataplane/xdp/embedded.h"
 #include "dataplane/xdp/xdp.h"
 #include "netsum/error.h"
+#include "transport/addresses/interfaces.h"
 
 namespace netsum::dataplane::xdp {
 
@@ -33,6 +34,9 @@ class Program {
   // By index.
   [[nodiscard]] const std::map<std::uint32_t, std::string>& interfaces() const { return interfaces_; }
 
+  // Which packets are this host's, as its interfaces and addresses are now. Throws Error: internal, refused.
+  void learn_stations();
+
   [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
   // Descriptors, which stay this object's.
   [[nodiscard]] int map(const char* name) const;
@@ -50,6 +54,7 @@ class Program {
   std::unique_ptr<bpf_object, Close> object_;
   std::vector<std::unique_ptr<bpf_link, Close>> links_;
   std::map<std::uint32_t, std::string> interfaces_;
+  transport::OwnStations stations_;  // that it knows
 };
 
 }  // namespace netsum::dataplane::xdp

@@ -4,7 +4,9 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <netinet/in.h>
+#include <netpacket/packet.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -12,6 +14,7 @@
 #include <cstring>
 #include <memory>
 
+#include "netsum/error.h"
 #include "transport/addresses/addresses.h"
 #include "transport/system/socket.h"
 
@@ -23,6 +26,13 @@ namespace {
   sockaddr_storage storage{};
   std::memcpy(&storage, address, address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
   return endpoint_of(storage).address == wanted.address;
+}
+
+using Addresses = std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)>;
+// None: the kernel does not say.
+[[nodiscard]] Addresses addresses_of_this_host() {
+  ifaddrs* first = nullptr;
+  return {::getifaddrs(&first) == 0 ? first : nullptr, &::freeifaddrs};
 }
 
 // Asks for the route to one address.
@@ -75,10 +85,8 @@ bool is_of_this_host(const Endpoint& address) {
 }
 
 std::optional<Interface> interface_of(const Endpoint& address) {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return std::nullopt;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+  const Addresses all = addresses_of_this_host();
+  for (const ifaddrs* each = all.get(); each != nullptr; each = each->ifa_next) {
     if (!is_at(each->ifa_addr, address)) continue;
     const Descriptor any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     ifreq request{};
@@ -87,6 +95,28 @@ std::optional<Interface> interface_of(const Endpoint& address) {
     return Interface{each->ifa_name, static_cast<std::uint32_t>(request.ifr_mtu), (each->ifa_flags & IFF_LOOPBACK) != 0};
   }
   return std::nullopt;
+}
+
+OwnStations own_stations() {
+  const Addresses all = addresses_of_this_host();
+  if (!all) throw Error(ErrorCode::internal, "cannot read this host's addresses: " + errno_text());
+  OwnStations own;
+  for (const ifaddrs* each = all.get(); each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    if (each->ifa_addr->sa_family == AF_INET) {
+      sockaddr_in address;
+      std::memcpy(&address, each->ifa_addr, sizeof address);
+      std::array<std::uint8_t, 4> ipv4;
+      std::memcpy(ipv4.data(), &address.sin_addr, sizeof ipv4);
+      own.ipv4.insert(ipv4);
+    } else if (each->ifa_addr->sa_family == AF_PACKET) {
+      sockaddr_ll station;
+      std::memcpy(&station, each->ifa_addr, sizeof station);
+      if (station.sll_hatype != ARPHRD_ETHER) continue;
+      std::memcpy(own.ethernet[static_cast<std::uint32_t>(station.sll_ifindex)].data(), station.sll_addr, 6);
+    }
+  }
+  return own;
 }
 
 }  // namespace netsum::transport
