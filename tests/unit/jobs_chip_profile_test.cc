@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "jobs/dealt_runs.h"
 #include "jobs/switchml_job.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
@@ -45,7 +46,14 @@ TEST(ChipProfile, IsAProtocolOfItsOwn) {
   const session::Cost cost = rules.cost({4, 256, 16, placement, none});
   EXPECT_EQ(switchml::ChipSwitch::total_bytes(256, 16), cost.memory);
   EXPECT_EQ(1U, cost.units);
-  EXPECT_FALSE(rules.own);
+  // All ranks are to deal stripes alike.
+  session::JoinRequest usual, other;
+  other.own = own_part(RunAsk{4096});
+  EXPECT_EQ("", session::check_request(rules, usual));
+  EXPECT_FALSE(session::compare(rules, usual, usual));
+  const auto difference = session::compare(rules, usual, other);
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(4096U, difference->second);
 }
 
 TEST(ChipProfile, IsReadAsItWasSaid) {

@@ -539,7 +539,9 @@ class NetreduceRegistry : public ::testing::Test {
 
   static Registry make(std::uint32_t slots) {
     session::RegistryConfig c;
-    c.protocols = {switchml_rules(), netreduce_rules()};
+    session::ProtocolRules plain = switchml_rules();
+    plain.own.reset();
+    c.protocols = {plain, netreduce_rules()};
     c.lanes = lanes;
     c.slots = slots;
     c.random = [engine = std::mt19937_64(7)]() mutable { return engine(); };
