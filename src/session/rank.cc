@@ -122,6 +122,7 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   ended_by_operator_ = reply.ended_by_operator;
   auto error = supervisor_->on_reply(site, reply, now);
   if (dispute_) {
+    if (!dispute_->stated) return;  // this rank would leave, and the others never hear its call
     const bool others = std::any_of(reply.calls.begin(), reply.calls.end(),
                                     [this](const RankCall& stated) { return stated.call != dispute_->own; });
     if (others || (error && error->code() != ErrorCode::mismatch)) settle(reply.calls, now);
@@ -171,7 +172,7 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
 
 void Rank::dispute(std::size_t site, Error error, std::string own, Time now) {
   if (dispute_) return;
-  dispute_.emplace(Dispute{site, std::move(error), std::move(own), now + beat_patience});
+  dispute_.emplace(Dispute{site, std::move(error), std::move(own), now + beat_patience, false});
   sites_[site].beat_until = never;  // an answer in flight predates this
   next_beat_ = now;
 }
@@ -197,8 +198,10 @@ void Rank::beat(Time now) {
     // Before all have admitted the rank, heartbeats are for the aggregator alone: no answer is waited for.
     if (!site.admission || (site.beat_until != never && phase_ == Phase::running)) continue;
     site.beat_until = now + beat_patience;
-    actions_.emplace_back(Beat{
-        i, {site.admission->job_epoch, site.admission->rank_epoch}, dispute_ && dispute_->site == i ? dispute_->own : ""});
+    const bool states = dispute_ && dispute_->site == i;
+    if (states) dispute_->stated = true;
+    actions_.emplace_back(
+        Beat{i, {site.admission->job_epoch, site.admission->rank_epoch}, states ? dispute_->own : std::string()});
   }
   next_beat_ = now + (dispute_ ? beat_dispute_interval : phase_ == Phase::running ? supervisor_->interval() : beat_interval);
 }

@@ -180,6 +180,7 @@ class Rank {
     Error error;
     std::string own;  // this rank's call
     Time until{};
+    bool stated = false;  // a heartbeat says it
   };
   std::optional<Dispute> dispute_;
   Error last_{ErrorCode::internal, ""};

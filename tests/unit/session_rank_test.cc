@@ -289,6 +289,20 @@ TEST_F(RankTest, SaysWhatTheOthersCalledIfCallsDiffer) {
   }
 }
 
+// The answer to an earlier heartbeat may have the other's call already: then the other rank has yet to hear this one's.
+TEST_F(RankTest, StatesItsCallBeforeItLeavesForAnothers) {
+  run();
+  rank->on_lane_failure(0, {LaneFailure::Kind::mismatch, 7, 0, 3}, start);
+  HeartbeatReply reply = running;
+  reply.calls = {{3, "barrier"}};
+  rank->on_reply(0, reply, start);
+  EXPECT_EQ(Names{}, actions());
+  rank->on_timer(start);
+  EXPECT_EQ((Names{"beat 0 10: all_reduce of 8 float32", "beat 1 20"}), actions());
+  rank->on_reply(0, reply, start + 1ms);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+}
+
 // Where the aggregator alone finds out (NetReduce).
 TEST_F(RankTest, StatesItsCallToAnAggregatorThatSaysThatCallsDiffer) {
   run();
