@@ -230,10 +230,28 @@ class Sequencer::Line : public std::enable_shared_from_this<Line> {
       }
       turns_.push_back({std::move(entry), std::move(marks)});
     } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      if (auto* const call = std::get_if<HostCall>(&entry.what)) keep(std::move(call->twins), &Stage::out);
       --unissued_;
-      end(entry.work, std::current_exception());
+      end(entry.work, error);
     }
   }
+
+  // Of a call that failed while the device may still copy from or to them, on those streams.
+  void keep(HostTwins twins, const TorchDevice::Stream Stage::*stream) {
+    try {
+      std::vector<Mark> marks;
+      for (const c10::Device place : twins.devices()) {
+        Stage& stage = stage_at(place);
+        marks.emplace_back(stage, stage.device.record(stage.*stream));
+      }
+      retired_.push_back({std::move(twins), std::move(marks)});
+    } catch (...) {
+      keep_for_ever(std::move(twins));
+    }
+  }
+  // The device does not say until when it uses them.
+  static void keep_for_ever(HostTwins twins) { static_cast<void>(new HostTwins(std::move(twins))); }
 
   bool step() {
     bool anything = false;
@@ -241,12 +259,28 @@ class Sequencer::Line : public std::enable_shared_from_this<Line> {
       for (Stage& stage : stages_) anything = stage.reducer.progress() || anything;
       anything = end_reductions() || anything;
       while (!turns_.empty() && issue_next()) anything = true;
-      const auto before = retired_.size();
-      std::erase_if(retired_, [](const Retired& each) { return have_happened(each.marks); });
-      anything = anything || retired_.size() != before;
+      anything = free_retired() || anything;
     } catch (const Error& error) {
       fail(error);
       anything = true;
+    }
+    return anything;
+  }
+
+  bool free_retired() {
+    bool anything = false;
+    for (Retired& each : std::exchange(retired_, {})) {
+      try {
+        if (have_happened(each.marks)) {
+          anything = true;
+        } else {
+          retired_.push_back(std::move(each));
+        }
+      } catch (const Error& error) {
+        keep_for_ever(std::move(each.twins));
+        fail(error);
+        anything = true;
+      }
     }
     return anything;
   }
@@ -344,7 +378,11 @@ class Sequencer::Line : public std::enable_shared_from_this<Line> {
       error = std::current_exception();
     }
     end(returned.work, error, std::move(streams));
-    if (!marks.empty()) retired_.push_back({std::move(returned.twins), std::move(marks)});
+    if (error != nullptr && returned.error == nullptr) {
+      keep(std::move(returned.twins), &Stage::in);
+    } else if (!marks.empty()) {
+      retired_.push_back({std::move(returned.twins), std::move(marks)});
+    }
   }
 
   bool end_reductions() {
@@ -400,6 +438,9 @@ class Sequencer::Line : public std::enable_shared_from_this<Line> {
     for (Turn& turn : turns_) {
       --unissued_;
       end(turn.entry.work, pointer_to(*failure_));
+      if (auto* const call = std::get_if<HostCall>(&turn.entry.what)) {  // its inputs may be on their way
+        retired_.push_back({std::move(call->twins), std::move(turn.copied)});
+      }
     }
     turns_.clear();
   }
@@ -414,7 +455,7 @@ class Sequencer::Line : public std::enable_shared_from_this<Line> {
                                                  std::to_string(patience_.count()) + " ms, with copies waiting");
       fail(error);
       for (Stage& stage : stages_) stage.reducer.give_up(error);
-      for (Retired& each : retired_) static_cast<void>(new Retired(std::move(each)));  // the device may still use it
+      for (Retired& each : retired_) keep_for_ever(std::move(each.twins));
       retired_.clear();
     }
   }

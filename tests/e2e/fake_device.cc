@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -82,6 +83,12 @@ class FakeDevice {
       free_[at] = block.bytes;
       used_.erase(at);
     });
+  }
+
+  // The so manieth of a host's calls from now on fails: events recorded and waited for, and copies.
+  void fail_in(int calls) { until_failure_ = calls; }
+  void look_for_failure() {
+    if (until_failure_ > 0 && --until_failure_ == 0) TORCH_CHECK(false, "the fake device was told to fail");
   }
 
   void give(c10::StreamId stream, std::function<void()> what) { push(stream, {std::move(what), nullptr, 0}); }
@@ -180,6 +187,7 @@ class FakeDevice {
   std::deque<Task> streams_[stream_count];
   c10::StreamId running_ = -1;
   bool held_ = false;
+  std::atomic<int> until_failure_{0};
   std::mt19937 random_{static_cast<unsigned>(getpid())};
 };
 
@@ -213,10 +221,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   // An event is never freed: a stream may still come to it.
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   void record(void** event, const c10::Stream& on, const c10::DeviceIndex, const c10::EventFlag) const override {
+    device().look_for_failure();
     if (*event == nullptr) *event = new Event;
     device().record(static_cast<Event*>(*event), on.id());
   }
   void block(void* event, const c10::Stream& on) const override {
+    device().look_for_failure();
     if (event != nullptr) device().block(static_cast<Event*>(event), on.id());
   }
   bool queryEvent(void* event) const override {
@@ -287,6 +297,7 @@ void copy_bytes(const at::Tensor& from, const at::Tensor& to, bool non_blocking)
 
 // Both dense and of one type: at once. Others through dense tensors of the host.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  device().look_for_failure();
   if (from.scalar_type() == to.scalar_type() && from.is_contiguous() && to.is_contiguous() && from.sizes() == to.sizes()) {
     copy_bytes(from, to, non_blocking);
     return to;
@@ -375,7 +386,16 @@ void fill_later(const at::Tensor& tensor, float value) {
 PYBIND11_MODULE(fake_device, module) {
   using namespace netsum::testing;
   module.def("fill_later", &fill_later);
+  module.def(
+      "synchronize_all",
+      [] {
+        for (std::size_t stream = 0; stream < stream_count; ++stream) {
+          device().synchronize(static_cast<c10::StreamId>(stream));
+        }
+      },
+      pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("hold", [](bool held) { device().hold(held); });
+  module.def("fail_in", [](int calls) { device().fail_in(calls); });
   module.def(
       "synchronize", [] { device().synchronize(current_stream); }, pybind11::call_guard<pybind11::gil_scoped_release>());
 }

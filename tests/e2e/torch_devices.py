@@ -284,6 +284,28 @@ def case_a_device_that_hangs(rank, size):
     raise AssertionError(f"the all-reduce ended after {time.monotonic() - began:.1f} s")
 
 
+def case_a_device_that_fails(rank, size):
+    """Whichever of a device's calls fails, the host keeps the memory that copies of before are on their way to."""
+    import torch
+    import torch.distributed as dist
+    fake_device = import_device()
+    init_at_host()
+    for calls in range(1, 5):  # a mark on the caller's stream, its wait, the copy of the input, a mark behind it
+        group = dist.new_group(backend="netsum")
+        tensor = at_device(torch.ones(10_000_000))  # so long that freed memory is given back, and a copy to it ends the process
+        fake_device.synchronize()
+        fake_device.hold(True)
+        fake_device.fail_in(calls)
+        try:
+            dist.broadcast(tensor, 0, group=group)
+            raise AssertionError(f"call {calls} of the device did not fail")
+        except RuntimeError as error:
+            assert "told to fail" in str(error), error
+        dist.destroy_process_group(group)
+        fake_device.hold(False)
+        fake_device.synchronize_all()
+
+
 def case_inference(rank, size):
     """Tensors of inference mode, which another thread writes."""
     import torch
@@ -365,6 +387,10 @@ class Devices(unittest.TestCase):
 
     def test_capture(self):
         run("capture", 2)
+
+    @unittest.skipIf(DEVICE == "cuda", "a GPU does not fail when it is told to")
+    def test_a_device_that_fails(self):
+        run("a_device_that_fails", 1)
 
     def test_a_device_that_hangs(self):
         ranks = run("a_device_that_hangs", 2)
