@@ -49,7 +49,7 @@ constexpr std::array<const char*, paths> path_names = {
     "an intercommunicator",
     "processes outside MPI_COMM_WORLD",
     "more ranks than a job has",
-    "a communicator's first calls, fewer than NETSUM_MPI_JOIN_CALLS",
+    "the communicator had not joined a job yet (NETSUM_MPI_JOIN_CALLS)",
     "the switch could not be joined",
     "fewer bytes than NETSUM_MPI_MIN_BYTES",
     "a datatype that netsum does not reduce",

@@ -82,7 +82,9 @@ void set_external_devices(const ExternalDevices& devices) {
 ExternalDevices external_devices() {
   const std::lock_guard lock(devices_mutex);
   if (current_devices.devices == nullptr) {
-    throw Error(ErrorCode::bad_argument, "the plugin that NETSUM_NCCL_NET names could not be used");
+    throw Error(
+        ErrorCode::bad_argument,
+        "CollNet has no devices: the network plugin that NETSUM_NCCL_NET names was not initialized (NCCL's log says why)");
   }
   return current_devices;
 }

@@ -302,7 +302,7 @@ decltype(To::init) forward(To& to, const ExternalNet& net) {
   } else {
     const std::string versions = net.versions(), wanted = std::to_string(version_of<To>);
     if (versions.empty()) {
-      throw Error(ErrorCode::bad_argument, net.file() + " has no ncclNetPlugin_vN: is it a network plugin of NCCL?");
+      throw Error(ErrorCode::bad_argument, net.file() + " has no ncclNetPlugin_vN: is it a network plugin for NCCL?");
     }
     throw Error(ErrorCode::bad_argument, net.file() + " has version " + versions +
                                              " of NCCL's network interface, and this NCCL asks for " + wanted +

@@ -39,7 +39,7 @@ TcpSettings read_tcp_settings(const settings::Settings& settings) {
   reader.number("NETSUM_NCCL_SOCKETS_PER_THREAD", tcp.sockets_per_thread, 1u, most_stripe_sockets);
   reader.number("NETSUM_NCCL_STRIPE_BYTES", tcp.stripe_bytes, least_stripe, most_stripe);
   if (tcp.stripe_sockets() > most_stripe_sockets) {
-    throw settings::Reader::bad("NETSUM_NCCL_THREADS times NETSUM_NCCL_SOCKETS_PER_THREAD: must be at most " +
+    throw settings::Reader::bad("NETSUM_NCCL_THREADS times NETSUM_NCCL_SOCKETS_PER_THREAD must be at most " +
                                 std::to_string(most_stripe_sockets));
   }
   return tcp;

@@ -299,7 +299,7 @@ int count_devices() {
   if (chosen_net().empty()) return static_cast<int>(devices().size());
   int count = 0;
   if (external_devices().devices(&count) != Result::success) {
-    throw Error(ErrorCode::internal, "the plugin that NETSUM_NCCL_NET names cannot list its devices");
+    throw Error(ErrorCode::internal, "the network plugin that NETSUM_NCCL_NET names failed to list its devices");
   }
   return count;
 }
