@@ -40,7 +40,7 @@ Endpoint endpoint_of(std::uint8_t host, std::uint16_t port) {
 
 constexpr transport::EthernetAddress own_station{2, 0, 0, 0, 0, 1};
 
-transport::NextHop hop_to(const Endpoint& to) {
+transport::NextHop hop_to(const Endpoint& to, Duration = {}) {
   transport::NextHop hop;
   hop.interface = if_nametoindex(("xdp" + std::to_string(to.address[15])).c_str());
   hop.own = own_station;

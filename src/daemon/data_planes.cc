@@ -51,6 +51,7 @@ service::ChipPlanes open_data_plane(const AggregatorOptions& options, const std:
   for (const Endpoint& local : lanes) {
     config.lanes.push_back({local, std::max(threads.cpu(config.lanes.size()), 0)});
   }
+  const runtime::SignalsBlocked blocked;  // it has a thread
   return dataplane::xdp::open(config);
 }
 

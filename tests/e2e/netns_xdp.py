@@ -209,6 +209,43 @@ def routed():
             netns.ip("-n", host, "route", "del", "10.91.0.1/32")
 
 
+class Changes(unittest.TestCase):
+    """Of the network, in the middle of a job."""
+
+    def station(self, host, device, station):
+        """Gives a device another Ethernet address for the rest of the test, which it announces as a fail-over does."""
+        cli.checked(netns.run(host, "sysctl", "-q", "-w", f"net.ipv4.conf.{device}.arp_notify=1"))
+        before = netns.links(host, device)[0]["address"]
+        netns.ip("-n", host, "link", "set", device, "address", station)
+        for each in (SWITCH, *HOSTS):  # after that
+            self.addCleanup(netns.ip, "-n", each, "neigh", "flush", "all")
+        self.addCleanup(netns.ip, "-n", host, "link", "set", device, "address", before)
+
+    def test_a_rank_has_another_ethernet_address(self):
+        with in_kernel() as switch, running(switch):
+            self.station(HOSTS[1], "eth0", "02:00:00:00:00:77")
+
+    def test_the_switch_has_another_ethernet_address(self):
+        with in_kernel() as switch, running(switch):
+            self.station(SWITCH, PORTS[1], "02:00:00:00:00:78")
+            netns.ip("-n", HOSTS[1], "neigh", "flush", "dev", "eth0")  # it sends there from now on
+
+    def test_an_address_that_the_host_gets_later(self):
+        """Packets of no job are counted where they are taken."""
+        packet = bytearray(48 + 256)
+        packet[0:2] = DATA, 1
+        with Switch(SWITCH, "0.0.0.0:7170", "--data-plane", "xdp", "--interface", ",".join(PORTS)) as switch, \
+             netns.open_socket(HOSTS[0], socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            switch.address = XDP
+            netns.address(SWITCH, "lo", "10.90.0.9/32")
+            self.addCleanup(netns.ip, "-n", SWITCH, "addr", "del", "10.90.0.9/32", "dev", "lo")
+
+            def counted():
+                stranger.sendto(packet, ("10.90.0.9", 7170))
+                return switch.status()["counters"]["dropped_unknown_job"]
+            cli.until(counted, 5, "a packet to the address")
+
+
 class Neighbourhood(unittest.TestCase):
     """At the same UDP port are others."""
     FLAGS = ("--elements", 20_011, "--deadline", 3)

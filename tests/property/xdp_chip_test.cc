@@ -56,12 +56,14 @@ Endpoint member_at(std::uint32_t number) {
 }
 const Endpoint parent = endpoint_of(100, 7170), stranger = endpoint_of(101, 999);
 
+std::uint8_t station_of_neighbours = 1;  // a part of it
+
 transport::NextHop hop_to(const Endpoint& to, bool one_interface) {
   const std::uint32_t host = one_interface ? 0 : (to == parent ? 0 : to.address[15] - 1U);
   transport::NextHop hop;
   hop.interface = if_nametoindex(("xdp" + std::to_string(host)).c_str());
   hop.own = own_station;
-  hop.neighbour = {2, 0, 0, 0, 1, to.address[15]};
+  hop.neighbour = {2, 0, 0, 0, station_of_neighbours, to.address[15]};
   return hop;
 }
 
@@ -70,7 +72,7 @@ class Pair {
  public:
   Pair(const switchml::SwitchJobConfig& config, bool one_interface)
       : config_(config),
-        plane_(program, 0, [=](const Endpoint& to) { return hop_to(to, one_interface); }),
+        plane_(program, 0, [=](const Endpoint& to, Duration) { return hop_to(to, one_interface); }),
         before_(plane_.counters()),
         memory_(switchml::ChipSwitch::memory_bytes(config) / sizeof(Line)) {
     EXPECT_TRUE(chip_.add_job(config, std::as_writable_bytes(std::span(memory_))));
@@ -153,6 +155,7 @@ class Pair {
     EXPECT_EQ(0, std::memcmp(frame.ip.source, program->lanes()[0].local.address.data() + 12, 4));
     const bool group = (to.address[12] & 0xf0) == 0xe0;
     EXPECT_EQ(group ? 1 : 2, frame.ethernet.destination[0]);
+    EXPECT_TRUE(group || frame.ethernet.destination[4] == station_of_neighbours);
     EXPECT_EQ(to.address[15], frame.ethernet.destination[5]);
     EXPECT_EQ(0, wire::checksum_of(wire::sum_words(std::as_bytes(std::span(&frame.ip, 1)))));
   }
@@ -279,6 +282,10 @@ void compare_on_random_packets(const switchml::SwitchJobConfig& config, bool one
       before[random.below(before.size())] = std::move(packet);
     }
     if (i % 16 == 0) both.compare_reports();
+    if (i % 100 == 0) {  // all neighbours get other Ethernet addresses
+      ++station_of_neighbours;
+      program->followers().follow_all();
+    }
   }
   both.compare_reports();
   // The sequence was worth something.
@@ -324,7 +331,7 @@ TEST_F(XdpChip, IsItForAGroupBehindOneInterface) {
 
 TEST_F(XdpChip, RefusesWhomItCannotReach) {
   const auto refusal = [](const switchml::SwitchJobConfig& config, bool one_interface) -> std::string {
-    Plane plane(program, 0, [=](const Endpoint& to) { return hop_to(to, one_interface); });
+    Plane plane(program, 0, [=](const Endpoint& to, Duration) { return hop_to(to, one_interface); });
     try {
       static_cast<void>(plane.make_job(config));
     } catch (const Error& error) {
@@ -404,7 +411,7 @@ TEST_F(XdpChip, HandsOverToTheLanesProcessor) {
   const int other = program->lanes()[0].cpu == 0 ? 1 : 0;
   const auto elsewhere = std::make_shared<Program>(std::vector<dataplane::xdp::Lane>{{endpoint_of(200, port), other}});
   elsewhere->attach("xdp" + std::to_string(interfaces));
-  Plane plane(elsewhere, 0, [](const Endpoint&) { return hop_to(member_at(interfaces), false); });
+  Plane plane(elsewhere, 0, [](const Endpoint&, Duration) { return hop_to(member_at(interfaces), false); });
   ASSERT_TRUE(plane.add_job(plane.make_job(config_of(Place::alone, 1, 64, 1))));
   std::vector<std::byte> packet(wire::chip::packet_bytes(64));
   wire::chip::write_header(packet, {.job_epoch = epoch, .echoed = {}});

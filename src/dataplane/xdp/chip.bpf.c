@@ -224,7 +224,7 @@ static __always_inline int send_up(struct Packet* packet, struct XdpJob* job, bo
   ++job->counter[repeats ? xdp_repeats_passed_up : xdp_chunks];
   ++job->counter[xdp_sums_sent];
   if (repeats) ++job->counter[xdp_sums_repeated];
-  return send(packet, &job->parent);
+  return send(packet, &job->neighbour[xdp_parent]);
 }
 
 static __always_inline int on_contribution(struct Packet* packet, struct XdpJob* job, const struct XdpLaneOfJob* lane,
@@ -327,7 +327,7 @@ static __always_inline int serve(struct xdp_md* context, bool here) {
   }
   const uint32_t member = header->member;
   if (member >= chip_max_members) return XDP_DROP;  // chip_fault() says so, but not to the verifier
-  const struct XdpWay* const sender = is_result ? &job->parent : &job->member[member];  // all zero: there is none
+  const struct XdpWay* const sender = &job->neighbour[is_result ? xdp_parent : member];  // all zero: there is none
   if (!is_to_us(context, packet.frame, &sender->frame)) return XDP_PASS;
   if (!here && job->cpu != bpf_get_smp_processor_id()) return (int)bpf_redirect_map(&processors, job->cpu, 0);
 
@@ -374,6 +374,19 @@ SEC("xdp/devmap") int leave(struct xdp_md* context) {
   if (way == 0) return XDP_DROP;
   write_frame(&packet, way);
   return XDP_PASS;
+}
+
+// Run by the loader alone. A job's value is changed in place, since a new one would undo what is counted meanwhile. A packet
+// that is sent at the same time may have a part of each way: it is lost, and repeated.
+SEC("xdp") int set_way(struct xdp_md* context) {
+  const struct XdpNewWay* const change = (void*)(long)context->data;
+  if ((void*)(change + 1) > (void*)(long)context->data_end) return XDP_ABORTED;
+  const struct XdpLaneOfJob lane = change->job;
+  struct XdpJob* const job = bpf_map_lookup_elem(&jobs, &lane);
+  if (job == 0) return XDP_DROP;
+  const uint32_t neighbour = change->neighbour;
+  if (neighbour < xdp_neighbours) job->neighbour[neighbour] = change->way;
+  return XDP_DROP;
 }
 
 char license_of_program[] SEC("license") = "Apache-2.0";

@@ -76,14 +76,22 @@ enum XdpCounter {
   xdp_counters,  // how many
 };
 
+enum { xdp_parent = chip_max_members, xdp_neighbours };  // of a job; its members have their numbers
+
+// For set_way(): the loader's word that a neighbour of a job has another way.
+struct XdpNewWay {
+  struct XdpLaneOfJob job;
+  uint32_t neighbour;  // which
+  uint32_t zero;
+  struct XdpWay way;
+};
 struct XdpJob {
   uint32_t cpu;  // all of the lane's packets are processed there: so nothing here and in the slots needs a lock
   uint32_t everyone;
   uint32_t members, root;  // root: 1, or 0 below another switch
   uint32_t number;         // of this switch among the parent's members
   uint32_t elements, slots, zero;
-  struct XdpWay parent;
-  struct XdpWay member[chip_max_members];
+  struct XdpWay neighbour[xdp_neighbours];
   uint64_t counter[xdp_counters];
 };
 

@@ -5,16 +5,17 @@
 #include <linux/bpf.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
 
-#include "dataplane/xdp/frames.h"
+#include "dataplane/xdp/watcher.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_stalled.h"
 #include "transport/addresses/addresses.h"
@@ -80,6 +81,70 @@ class Entry {
   const std::vector<std::byte> key_;
 };
 
+bool same(const XdpWay& one, const XdpWay& other) {
+  return std::memcmp(&one, &other, sizeof one) == 0;
+}
+
+// Where a job's results go: its interfaces, and the headers that results have there.
+class Audience {
+ public:
+  Audience(const Program& program, const XdpLaneOfJob& key, std::uint32_t most)
+      : program_(program),
+        key_(key),
+        most_(most),
+        interfaces_(made_map(BPF_MAP_TYPE_DEVMAP, "netsum_audience", sizeof(bpf_devmap_val), most, 0)) {}
+  ~Audience() {
+    for (const auto& [interface, way] : told_) forget(interface);
+  }
+  Audience(const Audience&) = delete;
+  Audience& operator=(const Audience&) = delete;
+
+  [[nodiscard]] int map() const { return interfaces_.number(); }
+  // From now on. At most one interface for each member.
+  void tell(const std::map<std::uint32_t, XdpWay>& results) {
+    for (const auto& [interface, way] : results) {
+      if (const auto told = told_.find(interface); told != told_.end() && same(told->second, way)) continue;
+      const XdpPortOfJob key = key_of(interface);
+      const int result = bpf_map_update_elem(program_.map("ways"), &key, &way, BPF_ANY);
+      if (result == -ENOMEM || result == -E2BIG) throw std::bad_alloc();
+      if (result < 0) throw refused("telling the XDP program of a job's results", -result);
+      told_[interface] = way;
+    }
+    auto next = results.begin();
+    for (std::uint32_t number = 0; number < most_; ++number) {
+      if (next == results.end()) {
+        bpf_map_delete_elem(map(), &number);
+        continue;
+      }
+      bpf_devmap_val value{};
+      value.ifindex = next->first;
+      value.bpf_prog.fd = program_.function("leave");
+      if (const int result = bpf_map_update_elem(map(), &number, &value, BPF_ANY); result < 0) {
+        throw refused("having results leave on " + transport::interface_name(next->first), -result);
+      }
+      ++next;
+    }
+    std::erase_if(told_, [&](const auto& told) {
+      const bool ends = !results.contains(told.first);
+      if (ends) forget(told.first);
+      return ends;
+    });
+  }
+
+ private:
+  [[nodiscard]] XdpPortOfJob key_of(std::uint32_t interface) const { return {key_.job_epoch, key_.port, interface}; }
+  void forget(std::uint32_t interface) const {
+    const XdpPortOfJob key = key_of(interface);
+    bpf_map_delete_elem(program_.map("ways"), &key);
+  }
+
+  const Program& program_;
+  const XdpLaneOfJob key_;
+  const std::uint32_t most_;
+  const transport::Descriptor interfaces_;
+  std::map<std::uint32_t, XdpWay> told_;
+};
+
 // A job's slots, which the program writes and this process reads.
 class Slots {
  public:
@@ -116,30 +181,43 @@ class Slots {
 
 }  // namespace
 
-class Plane::KernelJob final : public service::ChipPlane::Job {
+class Plane::KernelJob final : public service::ChipPlane::Job, public Follower {
  public:
+  // Throws Error as WaysOfJob::find().
   KernelJob(std::shared_ptr<const Program> program, const XdpLaneOfJob& key, switchml::SwitchJobConfig config,
-            const XdpJob& job, const std::map<std::uint32_t, XdpWay>& results)
+            const XdpJob& job, WaysOfJob asked)
       : program_(std::move(program)),
         key_(key),
         config_(std::move(config)),
+        asked_(std::move(asked)),
+        ways_(asked_.find(patience)),
         job_(job),
         slots_(config_.packet_elements, config_.slots),
-        audience_(made_map(BPF_MAP_TYPE_DEVMAP, "netsum_audience", sizeof(bpf_devmap_val), results.size(), 0)),
+        audience_(*program_, key, job.members),
         of_slots_(program_->map(config_.packet_elements == chip_many_elements ? "slots_of_256" : "slots_of_64"), key,
                   slots_.map()),
-        of_audience_(program_->map("audiences"), key, audience_.number()) {
-    std::uint32_t number = 0;
-    for (const auto& [interface, way] : results) {
-      ways_.push_back(std::make_unique<Entry>(program_->map("ways"), XdpPortOfJob{key.job_epoch, key.port, interface}, way));
-      bpf_devmap_val value{};
-      value.ifindex = interface;
-      value.bpf_prog.fd = program_->function("leave");
-      if (const int result = bpf_map_update_elem(audience_.number(), &number, &value, BPF_ANY); result < 0) {
-        throw refused("having results leave on " + transport::interface_name(interface), -result);
+        of_audience_(program_->map("audiences"), key, audience_.map()) {
+    for (std::uint32_t i = 0; i < ways_.neighbours.size(); ++i) job_.neighbour[number_of(i)] = ways_.neighbours[i];
+    audience_.tell(ways_.results);
+    program_->followers().add(*this);
+  }
+  ~KernelJob() override { program_->followers().remove(*this); }
+  KernelJob(const KernelJob&) = delete;
+  KernelJob& operator=(const KernelJob&) = delete;
+
+  void follow() override {
+    const std::lock_guard lock(mutex_);
+    Ways now = asked_.find_again(ways_);
+    try {
+      for (std::uint32_t i = 0; i < now.neighbours.size(); ++i) {
+        if (same(now.neighbours[i], ways_.neighbours[i])) continue;
+        job_.neighbour[number_of(i)] = now.neighbours[i];
+        program_->set_way({key_, number_of(i), 0, now.neighbours[i]});
       }
-      ++number;
+      audience_.tell(now.results);
+    } catch (const std::exception&) {  // an interface has just gone: that is told, too
     }
+    ways_ = std::move(now);
   }
 
   [[nodiscard]] const switchml::SwitchJobConfig& config() const { return config_; }
@@ -150,18 +228,27 @@ class Plane::KernelJob final : public service::ChipPlane::Job {
   }
 
   // The program serves it in between.
-  [[nodiscard]] bool begin() const { return bpf_map_update_elem(program_->map("jobs"), &key_, &job_, BPF_NOEXIST) == 0; }
+  [[nodiscard]] bool begin() const {
+    const std::lock_guard lock(mutex_);
+    return bpf_map_update_elem(program_->map("jobs"), &key_, &job_, BPF_NOEXIST) == 0;
+  }
   void end() const { bpf_map_delete_elem(program_->map("jobs"), &key_); }
 
  private:
+  [[nodiscard]] std::uint32_t number_of(std::uint32_t neighbour) const {
+    return neighbour < job_.members ? neighbour : std::uint32_t{xdp_parent};
+  }
+
   const std::shared_ptr<const Program> program_;
   const XdpLaneOfJob key_;
   const switchml::SwitchJobConfig config_;
-  const XdpJob job_;  // as it began
+  const WaysOfJob asked_;
+  mutable std::mutex mutex_;  // of what changes
+  Ways ways_;
+  XdpJob job_;  // as it begins
   const Slots slots_;
-  const transport::Descriptor audience_;
+  Audience audience_;
   const Entry of_slots_, of_audience_;  // end before what they hold
-  std::vector<std::unique_ptr<const Entry>> ways_;
 };
 
 Plane::Plane(std::shared_ptr<const Program> program, std::size_t lane, Route route)
@@ -170,50 +257,6 @@ Plane::~Plane() = default;
 
 XdpLaneOfJob Plane::key_of(std::uint64_t epoch) const {
   return {epoch, chip_host16(lane_.local.port), 0};
-}
-
-XdpWay Plane::way_of(const Endpoint& neighbour, std::uint32_t elements) const {
-  const std::string name = "the XDP data plane cannot serve " + transport::to_string(neighbour) + ": ";
-  try {
-    const transport::NextHop hop = route_(neighbour);
-    if (!program_->interfaces().contains(hop.interface)) {
-      throw Error(ErrorCode::refused,
-                  "it is reached through " + transport::interface_name(hop.interface) + ", which --interface does not name");
-    }
-    Endpoint from = lane_.local;
-    if (transport::is_unspecified(from)) std::copy(hop.source.begin(), hop.source.end(), from.address.begin() + 12);
-    return way_to(neighbour, from, hop, elements);
-  } catch (const Error& error) {
-    throw Error(error.code(), name + error.what());
-  }
-}
-
-// By interface: the kernel copies a result to each interface once, so several members behind one hear it in a group.
-std::map<std::uint32_t, XdpWay> Plane::ways_of_results(const switchml::SwitchJobConfig& config, const XdpJob& job) const {
-  std::map<std::uint32_t, XdpWay> ways;
-  for (std::uint32_t member = 0; member < job.members; ++member) {
-    const XdpWay& own = job.member[member];
-    const auto behind_the_same = std::count_if(job.member, job.member + job.members,
-                                               [&](const XdpWay& each) { return each.interface == own.interface; });
-    if (behind_the_same == 1) {
-      ways[own.interface] = own;
-      continue;
-    }
-    if (!config.group || !config.members[member].listens) {
-      throw Error(ErrorCode::refused, std::to_string(behind_the_same) +
-                                          " ranks or switches of the job are reached through " +
-                                          transport::interface_name(own.interface) +
-                                          ", and the XDP data plane sends each result once per interface: start the switch "
-                                          "with --multicast (not in trees), or connect each through its own interface");
-    }
-    transport::NextHop hop;
-    hop.interface = own.interface;
-    std::copy(std::begin(own.frame.ethernet.source), std::end(own.frame.ethernet.source), hop.own.begin());
-    Endpoint from = lane_.local;
-    std::memcpy(from.address.data() + 12, own.frame.ip.source, 4);
-    ways[own.interface] = way_to_group(*config.group, from, hop, config.packet_elements);
-  }
-  return ways;
 }
 
 service::ChipPlane::JobState Plane::make_job(const switchml::SwitchJobConfig& config) {
@@ -228,14 +271,13 @@ service::ChipPlane::JobState Plane::make_job(const switchml::SwitchJobConfig& co
   job.root = !config.tree || !config.tree->parent;
   job.elements = config.packet_elements;
   job.slots = config.slots;
-  for (std::uint32_t member = 0; member < job.members; ++member) {
-    job.member[member] = way_of(config.members[member].endpoint, config.packet_elements);
-  }
-  if (job.root == 0) {
-    job.number = static_cast<std::uint32_t>(config.tree->number);
-    job.parent = way_of(*config.tree->parent, config.packet_elements);
-  }
-  return std::make_unique<KernelJob>(program_, key_of(config.epoch), config, job, ways_of_results(config, job));
+  if (job.root == 0) job.number = static_cast<std::uint32_t>(config.tree->number);
+  auto made = std::make_unique<KernelJob>(
+      program_, key_of(config.epoch), config, job,
+      WaysOfJob(config, lane_.local, route_,
+                [program = program_](std::uint32_t interface) { return program->interfaces().contains(interface); }));
+  made->follow();  // what changed while it was made
+  return made;
 }
 
 bool Plane::add_job(JobState&& job) {
@@ -299,13 +341,34 @@ std::vector<switchml::StalledChunk> Plane::stalled(std::uint64_t epoch, std::siz
   });
 }
 
+namespace {
+
+// Follows its host.
+struct WatchedProgram {
+  explicit WatchedProgram(const Config& config) : program(config.lanes) {
+    for (const std::string& interface : config.interfaces) program.attach(interface);
+  }
+
+  Program program;
+  Watcher watcher{[this] { follow(); }};
+
+  void follow() {
+    try {
+      program.learn_stations();
+    } catch (const Error&) {  // what it knew holds; the next change is another try
+    }
+    program.followers().follow_all();
+  }
+};
+
+}  // namespace
+
 service::ChipPlanes open(const Config& config) {
-  const auto program = std::make_shared<Program>(config.lanes);
-  for (const std::string& interface : config.interfaces) program->attach(interface);
+  const auto watched = std::make_shared<WatchedProgram>(config);
+  const std::shared_ptr<const Program> program(watched, &watched->program);
   service::ChipPlanes planes;
   for (std::size_t lane = 0; lane < config.lanes.size(); ++lane) {
-    planes.push_back(
-        std::make_unique<Plane>(program, lane, [](const Endpoint& to) { return transport::next_hop(to, patience); }));
+    planes.push_back(std::make_unique<Plane>(program, lane, &transport::next_hop));
   }
   return planes;
 }

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,13 +10,10 @@
 
 #include "dataplane/xdp/maps.h"
 #include "dataplane/xdp/program.h"
+#include "dataplane/xdp/ways.h"
 #include "service/chip_plane.h"
-#include "transport/addresses/next_hop.h"
 
 namespace netsum::dataplane::xdp {
-
-// Throws Error: unreachable, bad_argument.
-using Route = std::function<transport::NextHop(const Endpoint& to)>;
 
 class Plane final : public service::ChipPlane {
  public:
@@ -36,9 +32,6 @@ class Plane final : public service::ChipPlane {
   class KernelJob;
 
   [[nodiscard]] XdpLaneOfJob key_of(std::uint64_t epoch) const;
-  [[nodiscard]] XdpWay way_of(const Endpoint& neighbour, std::uint32_t elements) const;
-  [[nodiscard]] std::map<std::uint32_t, XdpWay> ways_of_results(const switchml::SwitchJobConfig& config,
-                                                                const XdpJob& job) const;
   [[nodiscard]] const KernelJob* find(std::uint64_t epoch) const;
 
   const std::shared_ptr<const Program> program_;

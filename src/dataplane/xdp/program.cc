@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "dataplane/xdp/maps.h"
 #include "transport/addresses/addresses.h"
 #include "transport/addresses/next_hop.h"
 #include "wire/ipv4.h"
@@ -37,6 +36,21 @@ Error refused(const std::string& what, int error) {
                                     std::strerror(error) + ")"};
   }
   return {ErrorCode::refused, what + " failed: " + std::strerror(error)};
+}
+
+void Followers::add(Follower& follower) {
+  const std::lock_guard lock(mutex_);
+  all_.insert(&follower);
+}
+
+void Followers::remove(Follower& follower) {
+  const std::lock_guard lock(mutex_);
+  all_.erase(&follower);
+}
+
+void Followers::follow_all() {
+  const std::lock_guard lock(mutex_);
+  for (Follower* const each : all_) each->follow();
 }
 
 Program::Program(const std::vector<Lane>& lanes, std::span<const std::byte> object) : lanes_(lanes) {
@@ -113,6 +127,14 @@ void Program::attach(const std::string& interface) {
   if (link == nullptr) throw refused("putting an XDP program on interface '" + interface + "'", errno);
   links_.emplace_back(link);
   interfaces_.emplace(index, interface);
+}
+
+void Program::set_way(const XdpNewWay& change) const {
+  bpf_test_run_opts options{};
+  options.sz = sizeof options;
+  options.data_in = &change;
+  options.data_size_in = sizeof change;
+  must(bpf_prog_test_run_opts(function("set_way"), &options), "telling the XDP program of a job's neighbour");
 }
 
 int Program::map(const char* name) const {

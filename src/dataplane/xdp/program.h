@@ -8,11 +8,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "dataplane/xdp/embedded.h"
+#include "dataplane/xdp/maps.h"
 #include "dataplane/xdp/xdp.h"
 #include "netsum/error.h"
 #include "transport/addresses/interfaces.h"
@@ -21,6 +24,26 @@ namespace netsum::dataplane::xdp {
 
 // `what` failed with that errno.
 [[nodiscard]] Error refused(const std::string& what, int error);
+
+// Holds what routes and neighbours said once.
+class Follower {
+ public:
+  virtual ~Follower() = default;
+  // Asks again. On any thread.
+  virtual void follow() = 0;
+};
+
+// Any thread.
+class Followers {
+ public:
+  void add(Follower& follower);
+  void remove(Follower& follower);  // it does not follow afterwards
+  void follow_all();
+
+ private:
+  std::mutex mutex_;
+  std::set<Follower*> all_;
+};
 
 class Program {
  public:
@@ -37,10 +60,14 @@ class Program {
   // Which packets are this host's, as its interfaces and addresses are now. Throws Error: internal, refused.
   void learn_stations();
 
+  [[nodiscard]] Followers& followers() const { return followers_; }
+
   [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
   // Descriptors, which stay this object's.
   [[nodiscard]] int map(const char* name) const;
   [[nodiscard]] int function(const char* name) const;
+  // In the job's value, if it is in its map.
+  void set_way(const XdpNewWay& change) const;
 
  private:
   struct Close {
@@ -55,6 +82,7 @@ class Program {
   std::vector<std::unique_ptr<bpf_link, Close>> links_;
   std::map<std::uint32_t, std::string> interfaces_;
   transport::OwnStations stations_;  // that it knows
+  mutable Followers followers_;
 };
 
 }  // namespace netsum::dataplane::xdp

@@ -30,6 +30,7 @@ NETSUM_LATE(bpf, bpf_program*, bpf_object__find_program_by_name, (const bpf_obje
 NETSUM_LATE(bpf, int, bpf_object__load, (bpf_object * object), object)
 NETSUM_LATE(bpf, bpf_object*, bpf_object__open_mem,
             (const void* object, std::size_t bytes, const bpf_object_open_opts* options), object, bytes, options)
+NETSUM_LATE(bpf, int, bpf_prog_test_run_opts, (int program, bpf_test_run_opts* options), program, options)
 NETSUM_LATE(bpf, bpf_link*, bpf_program__attach_xdp, (const bpf_program* program, int interface), program, interface)
 NETSUM_LATE(bpf, int, bpf_program__fd, (const bpf_program* program), program)
 NETSUM_LATE(bpf, int, libbpf_num_possible_cpus, ())
