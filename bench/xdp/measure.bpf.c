@@ -18,7 +18,7 @@ struct {
   __type(value, __u64);
 } contributions SEC(".maps");
 
-SEC("xdp") int contribute(struct xdp_md* context) {
+SEC("xdp.frags") int contribute(struct xdp_md* context) {
   const uint32_t zero = 0;
   uint64_t* const count = bpf_map_lookup_elem(&contributions, &zero);
   struct MeasuredFrame* const to = (void*)(long)context->data;

@@ -126,7 +126,9 @@ switchml::Probe probe(transport::Transport& socket, const std::string& address, 
         "aggregator " + address + " answers on TCP, but not on UDP " + transport::to_string(config.aggregator) +
             (translated ? ", where it receives data: is its address or port translated on the way (NAT, docker -p, a "
                           "Kubernetes service)? Data packets do not pass that: use the hosts' network"
-                        : ": does a firewall drop UDP?"));
+             : socket.descriptor() < 0  // a host of its own (--data-path dpdk)
+                 ? ": has another rank the same --dpdk-address, or does the network drop UDP?"
+                 : ": does a firewall drop UDP?"));
   }
   return path;
 }
@@ -266,6 +268,7 @@ void claim_queues(const Options& options, Reach& reach) {
   };
   transport::XdpQueuesOptions wanted;
   wanted.lanes = static_cast<std::uint32_t>(lanes_of(reach));
+  wanted.attachments = std::make_shared<transport::Attachments>(options.log);
   for (Site& site : reach.sites) {
     for (std::size_t i = 0; i < site.lanes.size(); ++i) {
       Lane& lane = site.lanes[i];

@@ -57,6 +57,7 @@ std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options)
 
 daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions& options) {
   node.sockets.multicast = !options.multicast.empty();
+  node.sockets.trains = options.data_plane != DataPlane::xdp;
   return node;
 }
 
@@ -103,6 +104,7 @@ struct Aggregator::Impl {
         pool(pool_of(options)),
         groups(groups_of(options)),
         cookies(of_node.cookies),
+        attachments(of_node.sockets.attachments),
         broker(options.local_users,
                [this](std::uint64_t job_epoch, std::uint32_t rank) {
                  node.lose(job_epoch, rank, "its connection to the aggregator has ended");
@@ -137,7 +139,7 @@ struct Aggregator::Impl {
     std::vector<std::unique_ptr<service::Service>> services;
     if (options.data_plane != DataPlane::sockets) {
       services.push_back(std::make_unique<service::ChipPlaneService>(
-          lanes, daemon::open_data_plane(options, node.endpoints()), for_switchml()));
+          lanes, daemon::open_data_plane(options, node.endpoints(), attachments), for_switchml()));
     } else if (chip) {
       services.push_back(std::make_unique<service::SwitchMlChipService>(lanes));
     } else {
@@ -162,6 +164,7 @@ struct Aggregator::Impl {
   const atp::SwitchConfig pool;
   const std::optional<transport::GroupRange> groups;
   const EndpointCookies cookies;
+  const std::shared_ptr<transport::Attachments> attachments;
   daemon::Broker broker;  // outlives the node, which tells it of jobs
   daemon::Node node;
 };

@@ -279,6 +279,8 @@ struct BumpDaemon::Impl {
       report.counters.add(counters_of(*bump, options.racks));
       for (std::size_t number = 0; number < ports->endpoints().size(); ++number) {
         report.counters.add(counters_of(number, ports->port_counters(number)));
+        const bool there = ports->port(number).attached();
+        report.interfaces.push_back({options.ports[number], there, there ? "a port of the bump" : "it was removed"});
       }
       if (ring_threads) {
         report.counters.add({{"dropped_ring_queue_full", ring_threads->counters().dropped_full},

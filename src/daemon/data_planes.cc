@@ -1,6 +1,7 @@
 #include "daemon/data_planes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "dataplane/bmv2/bmv2.h"
 #include "dataplane/xdp/xdp.h"
@@ -44,9 +45,10 @@ void check_data_plane(const AggregatorOptions& options) {
   }
 }
 
-service::ChipPlanes open_data_plane(const AggregatorOptions& options, const std::vector<Endpoint>& lanes) {
+service::ChipPlanes open_data_plane(const AggregatorOptions& options, const std::vector<Endpoint>& lanes,
+                                    std::shared_ptr<transport::Attachments> attachments) {
   if (options.data_plane == DataPlane::bmv2) return dataplane::bmv2::open({options.target, lanes});
-  dataplane::xdp::Config config{options.interfaces, {}};
+  dataplane::xdp::Config config{options.interfaces, {}, std::move(attachments)};
   const runtime::ThreadOptions threads{.cpus = runtime::allowed_cpus()};
   for (const Endpoint& local : lanes) {
     config.lanes.push_back({local, std::max(threads.cpu(config.lanes.size()), 0)});

@@ -38,6 +38,7 @@ std::unique_ptr<transport::Transport> over_xdp(const DataSocketsConfig& config, 
   transport::XdpQueuesOptions wanted;
   wanted.interfaces = interfaces_of(config, options.bind);
   wanted.lanes = config.threads;
+  wanted.attachments = config.attachments;
   auto queues = transport::claim_xdp_queues(wanted);
   const std::uint16_t port = socket->local().port;
   if (config.log) {
@@ -58,6 +59,7 @@ std::unique_ptr<transport::Transport> open_socket(const DataSocketsConfig& confi
   udp.ipv6 = !transport::is_ipv4(listen);
   udp.ecn = true;
   udp.multicast_from_here = config.multicast;
+  udp.coalesced = config.trains;
   auto socket = std::make_unique<transport::Udp>(udp);
   if (lane == 0 && !socket->buffer_warning().empty() && config.log) config.log("warning: " + socket->buffer_warning());
   if (config.data_path != DataPath::xdp) return socket;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "netsum/types.h"
+#include "transport/addresses/attachments.h"
 #include "transport/datagram/transport.h"
 
 namespace netsum::daemon {
@@ -22,6 +23,8 @@ struct DataSocketsConfig {
   std::vector<std::string> interfaces{};  // of DataPath::xdp; empty: that of `listen`
   DpdkOptions dpdk{};
   bool multicast = false;  // the sockets send to multicast groups
+  bool trains = true;      // the kernel may hand over several datagrams as one, and to XDP programs too
+  std::shared_ptr<transport::Attachments> attachments{};  // told of the interfaces
 };
 
 // A lane's queue is long, and incoming packets are marked, from half of its receive buffer on: the kernel counts data

@@ -31,6 +31,7 @@ NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const
   NodeOptions node;
   node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
                   daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
+  node.sockets.attachments = std::make_shared<transport::Attachments>(daemon.log);
   node.threads = {.cpus = runtime::cpus_in_order(daemon.pin_threads), .busy_poll = daemon.busy_poll};
   node.cookies = cookies_of(daemon.listen, state);
   node.metrics = daemon.metrics;
@@ -65,6 +66,7 @@ struct Node::Impl {
 
   void fill(telemetry::Report& report) const {
     report.version = control::version();
+    report.interfaces = options.sockets.attachments->all();
     jobs->fill(report, lanes.size(), [&](std::size_t lane, const std::function<void()>& add) {
       lanes[lane]->run([&] {
         report.counters.add(named(lanes[lane]->counters()));
@@ -83,6 +85,8 @@ struct Node::Impl {
 
 Node::Node(NodeOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->options = std::move(options);
+  auto& attachments = impl_->options.sockets.attachments;
+  if (!attachments) attachments = std::make_shared<transport::Attachments>(impl_->options.sockets.log);
   std::uint32_t index = 0;
   for (auto& socket : open_data_sockets(impl_->options.sockets)) {
     const std::uint64_t mark = mark_bytes(*socket);

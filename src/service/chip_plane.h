@@ -41,6 +41,11 @@ class ChipPlane {
   // It does not say where packets came from.
   [[nodiscard]] static const DropSources<switchml::JobCounters>* drop_sources(std::uint64_t) { return nullptr; }
   [[nodiscard]] virtual switchml::SwitchCounters counters() const = 0;
+  // Packets of all jobs so far that this host received and sent there, by no socket.
+  struct Carried {
+    std::uint64_t received = 0, sent = 0;
+  };
+  [[nodiscard]] virtual Carried carried() const { return {}; }
   [[nodiscard]] virtual std::uint32_t slots_in_use(std::uint64_t epoch) const = 0;
   [[nodiscard]] virtual std::vector<switchml::StalledChunk> stalled(std::uint64_t epoch, std::size_t most) const = 0;
 };

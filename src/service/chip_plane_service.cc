@@ -19,4 +19,11 @@ ChipPlaneService::ChipPlaneService(const Lanes& lanes, ChipPlanes planes, Switch
     : SwitchMlJobs(jobs::switchml_chip_rules(), lanes, lanes_of(planes), std::move(surroundings)),
       planes_(std::move(planes)) {}
 
+void ChipPlaneService::report(std::size_t lane, Counters& counters) const {
+  SwitchMlJobs::report(lane, counters);
+  const ChipPlane::Carried carried = planes_[lane]->carried();
+  counters.add("packets_received", carried.received);
+  counters.add("packets_sent", carried.sent);
+}
+
 }  // namespace netsum::service

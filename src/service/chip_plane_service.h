@@ -12,6 +12,7 @@ class ChipPlaneService final : public SwitchMlJobs<ChipPlane> {
   // `lanes`: where probes and everything else than the profile's packets come.
   ChipPlaneService(const Lanes& lanes, ChipPlanes planes, SwitchMlSurroundings surroundings);
 
+  void report(std::size_t lane, Counters& counters) const override;
   [[nodiscard]] std::optional<session::Profile> profile() const override { return jobs::said_profile({}); }
 
  private:

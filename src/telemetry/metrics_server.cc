@@ -104,6 +104,14 @@ std::string metrics_page(const Report& report) {
   }
   add(MetricType::gauge, "draining", "1 while an operator drains the daemon, which then admits no new job.",
       report.draining ? 1 : 0);
+  MetricFamily attached{"netsum_interface_attached",
+                        "1 while packets pass at the interface before the kernel's network has them, else 0.",
+                        MetricType::gauge,
+                        {}};
+  for (const transport::Attachment& each : report.interfaces) {
+    attached.samples.push_back(Sample{{{"interface", each.interface}}, each.attached ? 1.0 : 0.0});
+  }
+  if (!attached.samples.empty()) families.push_back(std::move(attached));
   add(MetricType::gauge, "jobs", "Jobs that are joining, running or failed lately.",
       static_cast<double>(report.jobs.size()));
   constexpr std::string_view by_cause = "jobs_failed_";

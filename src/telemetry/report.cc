@@ -234,6 +234,11 @@ Report read_report(const ordered_json& json) {
     read_place(job, entry);
     report.jobs.push_back(std::move(entry));
   }
+  if (json.contains("interfaces")) {
+    for (const auto& each : json.at("interfaces")) {
+      report.interfaces.push_back({text_of(each.at("name")), each.at("attached"), text_of(each.at("state"))});
+    }
+  }
   if (json.contains("ended")) {
     for (const auto& ended : json.at("ended")) report.ended.push_back(read_ended(ended));
     report.draining = json.at("draining");
@@ -344,6 +349,10 @@ std::string to_json(const Report& report, bool compact) {
   ordered_json jobs = ordered_json::array(), ended = ordered_json::array();
   for (const JobReport& entry : report.jobs) jobs.push_back(json_of(entry));
   for (const EndedJob& job : report.ended) ended.push_back(json_of(job));
+  ordered_json interfaces = ordered_json::array();
+  for (const transport::Attachment& each : report.interfaces) {
+    interfaces.push_back({{"name", each.interface}, {"attached", each.attached}, {"state", each.state}});
+  }
   const ordered_json json = {{"version", report.version},
                              {"daemon", report.daemon},
                              {"address", report.address},
@@ -356,6 +365,7 @@ std::string to_json(const Report& report, bool compact) {
                              {"counters", counters_json(report.counters)},
                              {"certificate_expiry_unix_seconds", report.certificate_until},
                              {"draining", report.draining},
+                             {"interfaces", std::move(interfaces)},
                              {"jobs", std::move(jobs)},
                              {"ended", std::move(ended)}};
   // Text of this host's may be anything: a path, what the system says.
@@ -401,6 +411,9 @@ std::string to_table(const Report& report) {
   text += ", jobs have " + session::in_bytes(report.memory_used) +
           (limited ? " of " + session::in_bytes(report.memory_bytes) : "") + " of memory\n";
   if (report.draining) text += "draining: no new job is admitted (netsum drain --undo ends that)\n";
+  for (const transport::Attachment& each : report.interfaces) {
+    text += (each.attached ? "interface " : "no packets pass at interface ") + each.interface + ": " + each.state + "\n";
+  }
   text += report.jobs.empty() ? "no jobs\n" : jobs_table(report) + "\n";
   constexpr std::size_t most_ended = 8;
   for (std::size_t i = 0; i < std::min(most_ended, report.ended.size()); ++i) {

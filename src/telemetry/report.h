@@ -9,6 +9,7 @@
 
 #include "base/counters.h"
 #include "session/job_report.h"
+#include "transport/addresses/attachments.h"
 
 namespace netsum::telemetry {
 
@@ -39,6 +40,7 @@ struct Report {
   std::vector<EndedJob> ended{};  // that are no longer among `jobs`: those that failed first, and then the latest first
   double certificate_until = 0;   // the end of its certificate, in seconds since 1970; 0: it has none
   bool draining = false;          // it admits no new jobs
+  std::vector<transport::Attachment> interfaces{};  // where packets pass before the kernel has them
 };
 
 // docs/operate-watch.md describes it. On one line if `compact`.

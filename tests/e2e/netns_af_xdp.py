@@ -189,6 +189,69 @@ class Ends(unittest.TestCase):
             self.assertTrue(any("AF_XDP on eth0" in line for line in job.ranks[0].err[-20:]), job.ranks[0].err)
 
 
+class Changes(unittest.TestCase):
+    """Of the network, in the middle of a job."""
+
+    def interface(self):
+        return status()["interfaces"][0]
+
+    def chunks(self):
+        return sum(job["counters"].get("chunks", 0) for job in status()["jobs"])
+
+    def test_an_interface_is_made_again(self):
+        with switch(*XDP) as aggregator, Job("--elements", 1000, "--iterations", 1_000_000, "--deadline", 10) as job:
+            cli.until(lambda: any(each["counters"].get("chunks", 0) > 100 for each in status()["jobs"]), 20, "chunks")
+            self.assertEqual({"name": "eth0", "attached": True, "state": "AF_XDP, the kernel copies"}, self.interface())
+            station = netns.links(SWITCH, "eth0")[0]["address"]
+            netns.ip("-n", SWITCH, "link", "del", "eth0")
+            netns.bridged(NETWORK, "port0", SWITCH, more=("numrxqueues", QUEUES, "numtxqueues", QUEUES))
+            netns.ip("-n", SWITCH, "link", "set", "eth0", "address", station)
+            netns.address(SWITCH, "eth0", ADDRESSES[SWITCH] + "/24", SECOND + "/24")
+            cli.until(lambda: programs(SWITCH), 10, "a program at the new interface")
+            cli.until(lambda: self.interface()["attached"], 10, "the interface in the status")
+            before = kernels_datagrams(SWITCH)
+            done = self.chunks()
+            cli.until(lambda: self.chunks() > done + 1000, 20, "a job that goes on")
+            self.assertLess(kernels_datagrams(SWITCH) - before, 1000)
+        self.assertTrue(any("interface eth0: AF_XDP" in line for line in aggregator.err), aggregator.err)
+
+    def test_an_mtu_longer_than_a_page(self):
+        """Long packets go through the kernel, and short ones past it."""
+        wanted = expected(*FEW)
+        for namespace, device in [(NETWORK, f"port{number}") for number, host in enumerate(ADDRESSES) if host != FAR] + \
+                [(host, "eth0") for host in ADDRESSES if host != FAR]:
+            netns.ip("-n", namespace, "link", "set", device, "mtu", 9000)
+            self.addCleanup(netns.ip, "-n", namespace, "link", "set", device, "mtu", 1500)
+        with switch(*XDP):
+            self.assertEqual(wanted, hash_of(*FEW))
+            self.assertEqual(wanted, hash_of(*FEW, "--packet-elements", 256))
+
+
+    def test_a_job_whose_packets_the_host_forwards(self):
+        """To an aggregator at the same UDP port."""
+        wanted = expected(*FEW)
+        cli.checked(netns.run(SWITCH, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.eth0.send_redirects=0"))
+        for host in HOSTS:
+            netns.ip("-n", host, "route", "add", ADDRESSES[SERVER], "via", ADDRESSES[SWITCH])
+            self.addCleanup(netns.ip, "-n", host, "route", "del", ADDRESSES[SERVER])
+        with netns.daemon(SWITCH, "switch", "0.0.0.0:7170", *XDP, "--interface", "eth0"), \
+             netns.daemon(SERVER, "switch", ADDRESSES[SERVER] + ":7170"):
+            self.assertEqual(wanted, hash_of(*FEW, at=("--switch", ADDRESSES[SERVER] + ":7170"), path=((),) * RANKS))
+            self.assertEqual(wanted, hash_of(*FEW))
+
+    def test_an_address_that_the_host_gets_later(self):
+        later, flags = "10.92.0.102", ("--elements", 1000, "--iterations", 1_000_000)
+        with netns.daemon(SWITCH, "switch", "0.0.0.0:7170", *XDP, "--interface", "eth0"):
+            netns.address(SWITCH, "eth0", later + "/24")
+            self.addCleanup(netns.ip, "-n", SWITCH, "addr", "del", later + "/24", "dev", "eth0")
+            with Job(*flags, at=("--switch", later + ":7170")):
+                def past_the_kernel():
+                    before, chunks = kernels_datagrams(SWITCH), self.chunks()
+                    cli.until(lambda: self.chunks() > chunks + 1000, 20, "a job that goes on")
+                    return kernels_datagrams(SWITCH) - before < 100
+                cli.until(past_the_kernel, 10, "a job past the kernel")
+
+
 class Strangers(unittest.TestCase):
     def test_change_nothing(self):
         """Datagrams to the lane's port and frames of all kinds, while a job runs."""
@@ -235,9 +298,6 @@ class Refusals(unittest.TestCase):
         self.assert_refused("--data-plane xdp requires --data-path sockets", *start, "--data-plane", "xdp", "--interface", "eth0",
                             "--allow-fcs-only", code=2)
         self.assert_refused("requires CAP_", *start, prefix=nobody)
-        netns.ip("-n", SWITCH, "link", "set", "eth0", "mtu", 9000)
-        self.assert_refused("9000, is too long", *start, code=2)
-        netns.ip("-n", SWITCH, "link", "set", "eth0", "mtu", 1500)
         with switch(*XDP):
             self.assert_refused("has an XDP program already", "switch", "--listen", ADDRESSES[SWITCH] + ":7180", *XDP)
             rank = ("bench", "all-reduce", "--switch", AT, "--rank", 0, "--world-size", 2, *XDP, "--elements", 100)
@@ -255,6 +315,19 @@ def without_offloads(host):
 
 
 class Bump(unittest.TestCase):
+    def test_hosts_whose_frames_are_longer_than_its_ports(self):
+        """Since an operator raised the MTU: with a lower one a veth drops such frames by itself."""
+        with netns.Inside(WIRE, "bump", "--port", "xdp:wire0", "--port", "xdp:wire1") as bump:
+            bump.wait_line(bump.out, "ready")
+            for namespace, device in ((WIRE, "wire1"), (FAR, "eth0")):
+                netns.ip("-n", namespace, "link", "set", device, "mtu", 3000)
+                self.addCleanup(netns.ip, "-n", namespace, "link", "set", device, "mtu", 1500)
+            netns.sends_whole(FAR, (SWITCH, ADDRESSES[SWITCH]), 2500)
+            line = cli.until(lambda: next((line for line in bump.err if "drops frames that are too long" in line), None), 10, "a warning")
+            self.assertIn("one has 2542 bytes, and the MTU was 1500", line)
+            netns.sends_whole(FAR, (SWITCH, ADDRESSES[SWITCH]), 2500)
+        self.assertEqual(1, sum("too long" in line for line in bump.err), bump.err)
+
     def test_is_a_cable(self):
         for host in (HOSTS[0], FAR):
             without_offloads(host)

@@ -8,6 +8,8 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
 
 import cli_support as cli
 
@@ -148,6 +150,49 @@ class Ranks:
         return reports[0]["result_hash"]
 
 
+def sends_whole(host, to, size):
+    """Whether a datagram of that many bytes gets there without fragments, from host to (host, address)."""
+    namespace, address = to
+    discover, never_cut = 10, 2  # IP_MTU_DISCOVER, IP_PMTUDISC_DO
+    with open_socket(host, socket.AF_INET, socket.SOCK_DGRAM) as sender, open_socket(namespace, socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind((address, 0))
+        receiver.settimeout(2)
+        sender.setsockopt(socket.IPPROTO_IP, discover, never_cut)
+        sender.sendto(bytes(size), receiver.getsockname())
+        try:
+            return len(receiver.recv(65536)) == size
+        except TimeoutError:
+            return False
+
+
+def carry(data, source, sink, seconds=60):
+    """Sends the bytes by TCP from one (host, address) to another. Returns the seconds that it took; another content is an error."""
+    with open_socket(source[0], socket.AF_INET, socket.SOCK_STREAM) as client, open_socket(sink[0], socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((sink[1], 0))
+        listener.listen()
+        for each in (client, listener):
+            each.settimeout(seconds)
+        client.connect(listener.getsockname())
+        server, _ = listener.accept()
+        received = bytearray(len(data))
+        begin = time.monotonic()
+        sender = threading.Thread(target=client.sendall, args=(data,))
+        sender.start()
+        with server:
+            server.settimeout(seconds)
+            at, place = 0, memoryview(received)
+            while at < len(data):
+                got = server.recv_into(place[at:])
+                if got == 0:
+                    break
+                at += got
+        took = time.monotonic() - begin
+        sender.join()
+        if received != data:
+            raise AssertionError(f"{at} of {len(data)} bytes arrived, or others")
+        return took
+
+
 def set_offload(namespace, device, which, value):
     ethtool = 0x8946  # SIOCETHTOOL
     request = ctypes.create_string_buffer(struct.pack("II", which, value))
@@ -155,9 +200,14 @@ def set_offload(namespace, device, which, value):
         fcntl.ioctl(any_socket, ethtool, struct.pack("16sP16x", device.encode(), ctypes.addressof(request)))
 
 
-def poll_for_frames(namespace, device):
+def poll_for_frames(namespace, device, polls=True):
     """Of a veth that is up, by generic receive offload: otherwise the other end's XDP program can send it nothing."""
-    set_offload(namespace, device, 0x2c, 1)  # ETHTOOL_SGRO
+    set_offload(namespace, device, 0x2c, int(polls))  # ETHTOOL_SGRO
+
+
+def cut_before_sending(namespace, device):
+    """Trains of datagrams, which a veth takes as they are."""
+    set_offload(namespace, device, 0x24, 0)  # ETHTOOL_SGSO
 
 
 def sum_before_sending(namespace, device):

@@ -2,7 +2,7 @@
 """The switch inside the kernel (--data-plane xdp): each rank is a host of its own (a network namespace) behind a port of its switch's,
 and another network has an aggregator in software, where a job may go too.
 
-usage: netns_xdp.py NETSUM [unittest arguments]
+usage: netns_xdp.py NETSUM [unittest arguments | --measure]
 
 Exit code 77: network namespaces or BPF programs are not permitted here.
 """
@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import socket
+import statistics
 import struct
 import sys
 import unittest
@@ -38,11 +39,8 @@ def build():
     netns.address(SWITCH, "lo", "10.90.0.1/32")
     netns.bridge(OTHER)
     netns.address(OTHER, "bridge0", "10.91.0.1/24")
-    for rank, (host, port) in enumerate(zip(HOSTS, PORTS)):
-        netns.wire(SWITCH, port, host)
-        netns.poll_for_frames(host, "eth0")
-        netns.address(host, "eth0", f"10.90.0.{2 + rank}/24")
-        netns.ip("-n", SWITCH, "route", "add", f"10.90.0.{2 + rank}/32", "dev", port, "src", "10.90.0.1")
+    for rank in range(RANKS):
+        connect(rank)
     for number, (host, name) in enumerate(((SWITCH, SHARED), *((host, "eth1") for host in HOSTS))):
         netns.bridged(OTHER, f"bridged{number}", host, name)
         netns.address(host, name, f"10.91.0.{100 + number}/24")
@@ -50,6 +48,15 @@ def build():
     # The ranks' sockets of a tree have one address, that towards their switch: the aggregator answers by way of it.
     netns.ip("-n", OTHER, "route", "add", "10.90.0.0/24", "via", "10.91.0.100")
     cli.checked(netns.run(SWITCH, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))
+
+
+def connect(rank):
+    """A wire from a port of the switch's to the rank's host."""
+    host, port = HOSTS[rank], PORTS[rank]
+    netns.wire(SWITCH, port, host)
+    netns.poll_for_frames(host, "eth0")
+    netns.address(host, "eth0", f"10.90.0.{2 + rank}/24")
+    netns.ip("-n", SWITCH, "route", "add", f"10.90.0.{2 + rank}/32", "dev", port, "src", "10.90.0.1")
 
 
 def destroy():
@@ -100,9 +107,9 @@ def maps():
 
 
 @contextlib.contextmanager
-def losses(million):
+def losses(million, device="eth0"):
     """So many of a million datagrams do not leave the ranks' hosts."""
-    table = f"""table netdev loss {{ chain out {{ type filter hook egress device "eth0" priority 0; policy accept;
+    table = f"""table netdev loss {{ chain out {{ type filter hook egress device "{device}" priority 0; policy accept;
         ip protocol udp numgen random mod 1000000 < {million} drop
         }}
         }}"""
@@ -140,6 +147,7 @@ class Sums(unittest.TestCase):
             with losses(10_000):
                 self.assertEqual(expected, hash_of(*MANY, "--loss", 0.01))
             self.assertEqual([], switch.status()["jobs"])
+            self.assertGreater(switch.status()["counters"]["packets_received"], 2 * 2 * RANKS * (1_000_003 // 256))  # of jobs that have ended
 
     def test_other_types_lanes_and_lengths(self):
         with in_kernel("--threads", 2):
@@ -246,6 +254,117 @@ class Changes(unittest.TestCase):
             cli.until(counted, 5, "a packet to the address")
 
 
+    def interface(self, switch, name):
+        return next(each for each in switch.status()["interfaces"] if each["name"] == name)
+
+    def test_an_interface_is_made_again(self):
+        with in_kernel() as switch, running(switch):
+            self.assertEqual({"name": PORTS[1], "attached": True, "state": "XDP in the driver"}, self.interface(switch, PORTS[1]))
+            netns.ip("-n", SWITCH, "link", "del", PORTS[1])
+            cli.until(lambda: not self.interface(switch, PORTS[1])["attached"], 5, "an interface that was removed")
+            connect(1)
+            netns.ip("-n", HOSTS[1], "route", "replace", "10.90.0.1/32", "dev", "eth0")
+            cli.until(lambda: self.interface(switch, PORTS[1])["attached"], 5, "an interface that is there again")
+        said = [line for line in switch.err if f"interface {PORTS[1]}:" in line]
+        self.assertEqual(["XDP in the driver", "it was removed", "XDP in the driver"],
+                         [words for line in said for words in ("XDP in the driver", "it was removed") if words in line], said)
+
+    def test_an_interface_is_down_for_a_while(self):
+        with in_kernel() as switch, running(switch):
+            netns.ip("-n", SWITCH, "link", "set", PORTS[1], "down")
+            state = cli.until(lambda: not (now := self.interface(switch, PORTS[1]))["attached"] and now, 5, "an interface that is down")
+            self.assertIn("is down", state["state"])
+            netns.ip("-n", SWITCH, "link", "set", PORTS[1], "up")
+            netns.ip("-n", SWITCH, "route", "add", "10.90.0.3/32", "dev", PORTS[1], "src", "10.90.0.1")
+
+    def test_a_longer_mtu(self):
+        """Frames of other traffic have fragments then."""
+        with in_kernel() as switch, running(switch):
+            for namespace, device in ((SWITCH, PORTS[1]), (HOSTS[1], "eth0")):
+                netns.ip("-n", namespace, "link", "set", device, "mtu", 9000)
+                self.addCleanup(netns.ip, "-n", namespace, "link", "set", device, "mtu", 1500)
+            self.assertTrue(netns.sends_whole(HOSTS[1], (SWITCH, "10.90.0.1"), 8900))
+        with in_kernel() as switch, running(switch):
+            self.assertTrue(netns.sends_whole(HOSTS[1], (SWITCH, "10.90.0.1"), 8900))
+
+
+class Bridged(unittest.TestCase):
+    """The ranks are on one network, and the switch's host has their ports in a bridge of its own."""
+    ADDRESS = "10.93.0.1:7170"
+    FLAGS = ("--elements", 200_003)
+
+    @classmethod
+    def setUpClass(cls):
+        netns.bridge(SWITCH)
+        netns.address(SWITCH, "bridge0", "10.93.0.1/24")
+        for rank, host in enumerate(HOSTS):
+            netns.bridged(SWITCH, f"member{rank}", host, "eth2")
+            netns.poll_for_frames(host, "eth2")
+            netns.address(host, "eth2", f"10.93.0.{2 + rank}/24")
+        cls.expected = cli.bench("--workers", RANKS, "--profile", "chip", "--transport", "udp", *TWICE, "--warmup", 0, *cls.FLAGS)["result_hash"]
+
+    @classmethod
+    def tearDownClass(cls):
+        for rank in range(RANKS):
+            netns.ip("-n", SWITCH, "link", "del", f"member{rank}")
+        netns.ip("-n", SWITCH, "link", "del", "bridge0")
+
+    def switch(self, interfaces, *arguments):
+        return Switch(SWITCH, self.ADDRESS, "--data-plane", "xdp", "--interface", interfaces, *arguments)
+
+    def refusal(self, switch):
+        with switch, Job("--elements", 100, switch=self.ADDRESS) as job:
+            self.assertNotIn(0, job.codes())
+            return " ".join(job.ranks[0].error_lines())
+
+    def test_at_the_ports(self):
+        with self.switch("member0,member1,member2"):
+            self.assertEqual(self.expected, hash_of(*self.FLAGS, switch=self.ADDRESS))
+            with losses(10_000, "eth2"):
+                self.assertEqual(self.expected, hash_of(*self.FLAGS, switch=self.ADDRESS))
+
+    def test_the_ports_are_named_where_they_must_be(self):
+        ports = "member0,member1,member2"
+        self.assertIn(f"which --interface does not name; its ports are {ports}: name them", self.refusal(self.switch(PORTS[0])))
+        self.assertIn(f"its ports are {ports}: name them", self.refusal(self.switch("bridge0")))
+
+    def test_a_rank_that_hears_nothing_from_a_driver(self):
+        netns.poll_for_frames(HOSTS[1], "eth2", False)
+        self.addCleanup(netns.poll_for_frames, HOSTS[1], "eth2")
+        self.assertIn("results cannot leave by member1", self.refusal(self.switch("member0,member1,member2")))
+
+    def test_packets_that_the_kernel_merged(self):
+        """A bridge has no driver: the program runs in generic mode, where the ranks' packets were never cut."""
+        with self.switch("bridge0", "--multicast", "239.1.1.2:5000") as switch:
+            cli.until(lambda: switch.status()["interfaces"], 5, "the interface")
+            self.assertIn("generic mode", switch.status()["interfaces"][0]["state"])
+            with Job("--elements", 1_000_003, "--deadline", 3, switch=self.ADDRESS) as job:
+                self.assertNotIn(0, job.codes())
+            cli.until(lambda: any("gro off" in line for line in switch.err), 5, "a line about trains")
+            for host in HOSTS:
+                netns.cut_before_sending(host, "eth2")
+            self.assertEqual(self.expected, hash_of(*self.FLAGS, switch=self.ADDRESS))
+
+    def test_a_vlan(self):
+        """A part of the ranks' network, at a port and at its own interface."""
+        for namespace, device, address in ((SWITCH, "member0", "10.94.0.1/24"), *((host, "eth2", f"10.94.0.{2 + rank}/24") for rank, host in enumerate(HOSTS[:1]))):
+            try:
+                netns.ip("-n", namespace, "link", "add", "link", device, "name", "tagged", "type", "vlan", "id", 5)
+            except OSError as error:
+                self.skipTest(f"this kernel has no VLANs: {error}")
+            self.addCleanup(netns.ip, "-n", namespace, "link", "del", "tagged")
+            netns.ip("-n", namespace, "link", "set", "tagged", "up")
+            netns.address(namespace, "tagged", address)
+        address = "10.94.0.1:7170"
+        wanted = cli.bench("--workers", 1, "--profile", "chip", "--transport", "udp", *TWICE, "--warmup", 0, "--elements", 20_011)["result_hash"]
+        with Switch(SWITCH, address, "--data-plane", "xdp", "--interface", "member0") as switch:
+            cli.until(lambda: any("frames of VLAN tagged go to the kernel: for ranks there name it in --interface, too" in line for line in switch.err), 5, "a line")
+            with Job("--elements", 100, switch=address, ranks=1) as job:
+                self.assertNotIn(0, job.codes())
+        with Switch(SWITCH, address, "--data-plane", "xdp", "--interface", "tagged"):
+            self.assertEqual(wanted, hash_of("--elements", 20_011, switch=address, ranks=1))
+
+
 class Neighbourhood(unittest.TestCase):
     """At the same UDP port are others."""
     FLAGS = ("--elements", 20_011, "--deadline", 3)
@@ -257,6 +376,15 @@ class Neighbourhood(unittest.TestCase):
         with in_kernel() as switch, in_software(), routed(), running(switch):
             self.assertEqual(self.expected(), hash_of(*self.FLAGS, switch=SOFTWARE))
             self.assertEqual(0, switch.status()["counters"]["dropped_unknown_job"])
+
+    def test_other_traffic_by_the_same_ports(self):
+        data = random.Random(5).randbytes(10_000_000)
+        host, switch_host = (HOSTS[0], "10.90.0.2"), (SWITCH, "10.90.0.1")
+        with in_kernel() as switch, running(switch):
+            netns.carry(data, host, switch_host)
+            netns.carry(data, switch_host, host)
+            for size in (1, 300, 1072, 1400):
+                self.assertTrue(netns.sends_whole(HOSTS[0], switch_host, size))
 
     def test_a_daemon_at_another_address_of_the_host(self):
         address = "10.91.0.100:7170"
@@ -378,10 +506,33 @@ def skip_without_bpf(netsum):
         sys.exit(netns.SKIPPED)
 
 
+def measure():
+    """Gbit/s of TCP between a rank's host and the switch's, by a port where a switch waits for jobs: the median of rounds."""
+    data, rounds = bytes(200_000_000), 7
+    ends = ((HOSTS[0], "10.90.0.2"), (SWITCH, "10.90.0.1"))
+    planes = {"no program": None, "XDP": ("--profile", "chip", "--allow-fcs-only", "--data-plane", "xdp", "--interface", PORTS[0]),
+              "AF_XDP": ("--data-path", "xdp", "--interface", PORTS[0])}
+    rates = {}
+    for _ in range(rounds):
+        for mtu in (1500, 9000):
+            for namespace, device in ((SWITCH, PORTS[0]), (HOSTS[0], "eth0")):
+                netns.ip("-n", namespace, "link", "set", device, "mtu", mtu)
+            for plane, flags in planes.items():
+                with netns.daemon(SWITCH, "switch", XDP, *flags) if flags else contextlib.nullcontext():
+                    for way, (source, sink) in (("to the switch", ends), ("from the switch", ends[::-1])):
+                        rates.setdefault((mtu, plane, way), []).append(len(data) * 8e-9 / netns.carry(data, source, sink))
+    for (mtu, plane, way), each in rates.items():
+        print(f"MTU {mtu}, {plane}, {way}: {statistics.median(each):.1f} Gbit/s")
+
+
 if __name__ == "__main__":
     netns.skip_if_not_permitted()
     try:
         build()
+        if "--measure" in sys.argv:
+            cli.NETSUM = sys.argv[1]
+            measure()
+            sys.exit()
         if len(sys.argv) > 1:
             skip_without_bpf(sys.argv[1])
         cli.main()

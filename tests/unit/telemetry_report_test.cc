@@ -49,6 +49,7 @@ Report example() {
   joining.job = {"next", 0, 3, 256, 0, set_of({2}), {}, false, "", 0, "", 0};
   joining.counters = failed.counters;
   report.jobs = {running, failed, joining};
+  report.interfaces = {{"eth0", true, "XDP in the driver"}, {"eth1", false, "it was removed"}};
   return report;
 }
 
@@ -158,7 +159,8 @@ TEST(Report, TableSaysWhoIsMissing) {
   const std::string table = to_table(example());
   for (const char* words : {"netsum 1.2.3", "2 lanes", "16128 of 16384 slots free, jobs have 3.0 MiB of 1.0 GiB of memory",
                             "256/256", "running", "2.5", "failed: rank 1 died", "joining", "1/3",
-                            "operation 17, chunk 3 (slot 1) waits for ranks 0, 254", "operation 18, chunk 4000000000"}) {
+                            "operation 17, chunk 3 (slot 1) waits for ranks 0, 254", "operation 18, chunk 4000000000",
+                            "interface eth0: XDP in the driver", "no packets pass at interface eth1: it was removed"}) {
     EXPECT_NE(table.find(words), std::string::npos) << "no '" << words << "' in:\n" << table;
   }
   EXPECT_NE(to_table({}).find("no jobs"), std::string::npos);
@@ -225,10 +227,12 @@ TEST(MetricsServer, ServesReportsThatAreFresh) {
   const std::uint16_t port = port_of(server);
   const std::string first = scrape(port);
   EXPECT_NE(first.find("200 OK"), std::string::npos);
-  for (const char* line : {"netsum_slots 16384\n", "netsum_slots_free 16129\n", "netsum_jobs 3\n",
-                           "netsum_packets_received_total 123456789012345\n", "netsum_dropped_malformed_checksum_total 3\n",
-                           "netsum_job_chunks_total{job=\"be\\\"rt\"} 77\n", "netsum_job_slots_in_use{job=\"be\\\"rt\"} 9\n",
-                           "# TYPE netsum_job_slots_in_use gauge\n", "# TYPE netsum_job_chunks_total counter\n"}) {
+  for (const char* line :
+       {"netsum_slots 16384\n", "netsum_slots_free 16129\n", "netsum_jobs 3\n",
+        "netsum_packets_received_total 123456789012345\n", "netsum_dropped_malformed_checksum_total 3\n",
+        "netsum_interface_attached{interface=\"eth0\"} 1\n", "netsum_interface_attached{interface=\"eth1\"} 0\n",
+        "netsum_job_chunks_total{job=\"be\\\"rt\"} 77\n", "netsum_job_slots_in_use{job=\"be\\\"rt\"} 9\n",
+        "# TYPE netsum_job_slots_in_use gauge\n", "# TYPE netsum_job_chunks_total counter\n"}) {
     EXPECT_NE(first.find(line), std::string::npos) << "no '" << line << "' in:\n" << first;
   }
   // As often as anybody likes to ask, a report is made ten times a second: it holds up the lanes.

@@ -293,6 +293,18 @@ static __always_inline bool is_from(const struct XdpFrame* frame, const struct X
          frame->udp.source == way->udp.destination;
 }
 
+// Several of the profile's packets in one datagram: the kernel merges them, or a sender's were never cut, where this runs
+// in generic mode. A program cannot cut them.
+static __always_inline bool is_train(uint32_t bytes) {
+  const uint32_t few = chip_packet_bytes(chip_few_elements), many = chip_packet_bytes(chip_many_elements);
+  return bytes >= 2 * few && (bytes % few == 0 || bytes % many == 0);
+}
+static __always_inline void count_train(const struct Packet* packet, uint32_t port) {
+  const struct XdpLaneOfJob lane = {.job_epoch = packet->header->job_epoch, .port = port};
+  struct XdpJob* const job = bpf_map_lookup_elem(&jobs, &lane);
+  if (job != 0) __sync_fetch_and_add(&job->counter[xdp_dropped_trains], 1);  // on any processor
+}
+
 // `here`: all packets of the lane come to this processor.
 static __always_inline int serve(struct xdp_md* context, bool here) {
   struct Packet packet;
@@ -309,6 +321,7 @@ static __always_inline int serve(struct xdp_md* context, bool here) {
     struct XdpStrangers* const counters = strangers_at(context, packet.frame);
     if (counters == 0) return XDP_PASS;
     ++counters->malformed[fault & 7];
+    if (fault == chip_no_length && is_train(packet.bytes)) count_train(&packet, port);
     return XDP_DROP;
   }
   const bool many = packet.bytes == chip_header_bytes + 4 * chip_many_elements;
@@ -354,17 +367,17 @@ static __always_inline int serve(struct xdp_md* context, bool here) {
 }
 
 // On an interface.
-SEC("xdp") int arrive(struct xdp_md* context) {
+SEC("xdp.frags") int arrive(struct xdp_md* context) {
   return serve(context, false);
 }
 
 // On the processor of the packet's lane, from another one.
-SEC("xdp/cpumap") int handed_over(struct xdp_md* context) {
+SEC("xdp.frags/cpumap") int handed_over(struct xdp_md* context) {
   return serve(context, true);
 }
 
 // One copy of a result, on one of the interfaces where it leaves.
-SEC("xdp/devmap") int leave(struct xdp_md* context) {
+SEC("xdp.frags/devmap") int leave(struct xdp_md* context) {
   struct Packet packet = {.frame = (void*)(long)context->data};
   const struct ChipHeader* const header = (void*)(long)context->data + xdp_frame_bytes;
   if ((void*)(header + 1) > (void*)(long)context->data_end) return XDP_DROP;

@@ -73,6 +73,7 @@ enum XdpCounter {
   xdp_dropped_source,
   xdp_dropped_slot,
   xdp_dropped_shape,
+  xdp_dropped_trains,
   xdp_counters,  // how many
 };
 

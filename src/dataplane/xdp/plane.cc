@@ -47,6 +47,7 @@ constexpr std::pair<XdpCounter, std::uint64_t switchml::JobCounters::*> counted[
     {xdp_dropped_source, &switchml::JobCounters::dropped_source},
     {xdp_dropped_slot, &switchml::JobCounters::dropped_slot},
     {xdp_dropped_shape, &switchml::JobCounters::dropped_shape},
+    {xdp_dropped_trains, &switchml::JobCounters::dropped_trains},
 };
 static_assert(std::size(counted) == xdp_counters);
 
@@ -179,6 +180,11 @@ class Slots {
   void* const memory_;
 };
 
+service::ChipPlane::Carried sum_of(service::ChipPlane::Carried sum, const std::optional<switchml::JobCounters>& job) {
+  if (!job) return sum;
+  return {sum.received + job->packets, sum.sent + job->results_sent + job->sums_sent};
+}
+
 }  // namespace
 
 class Plane::KernelJob final : public service::ChipPlane::Job, public Follower {
@@ -274,8 +280,9 @@ service::ChipPlane::JobState Plane::make_job(const switchml::SwitchJobConfig& co
   if (job.root == 0) job.number = static_cast<std::uint32_t>(config.tree->number);
   auto made = std::make_unique<KernelJob>(
       program_, key_of(config.epoch), config, job,
-      WaysOfJob(config, lane_.local, route_,
-                [program = program_](std::uint32_t interface) { return program->interfaces().contains(interface); }));
+      WaysOfJob(config, lane_.local,
+                {route_, [program = program_](std::uint32_t interface) { return program->is_on(interface); },
+                 [program = program_](std::uint32_t interface) { return program->reaches(interface); }}));
   made->follow();  // what changed while it was made
   return made;
 }
@@ -291,6 +298,7 @@ bool Plane::add_job(JobState&& job) {
 service::ChipPlane::JobState Plane::remove_job(std::uint64_t epoch) {
   auto removed = jobs_.extract(epoch);
   if (removed.empty()) return nullptr;
+  by_ended_jobs_ = sum_of(by_ended_jobs_, counters_of(epoch));
   static_cast<const KernelJob&>(*removed.mapped()).end();
   return std::move(removed.mapped());
 }
@@ -300,10 +308,20 @@ const Plane::KernelJob* Plane::find(std::uint64_t epoch) const {
   return found == jobs_.end() ? nullptr : static_cast<const KernelJob*>(found->second.get());
 }
 
+service::ChipPlane::Carried Plane::carried() const {
+  Carried all = by_ended_jobs_;
+  for (const auto& [epoch, job] : jobs_) all = sum_of(all, counters_of(epoch));
+  return all;
+}
+
 std::optional<switchml::JobCounters> Plane::job_counters(std::uint64_t epoch) const {
+  return find(epoch) == nullptr ? std::nullopt : counters_of(epoch);
+}
+
+std::optional<switchml::JobCounters> Plane::counters_of(std::uint64_t epoch) const {
   const XdpLaneOfJob key = key_of(epoch);
   XdpJob job;
-  if (find(epoch) == nullptr || bpf_map_lookup_elem(program_->map("jobs"), &key, &job) != 0) return std::nullopt;
+  if (bpf_map_lookup_elem(program_->map("jobs"), &key, &job) != 0) return std::nullopt;
   switchml::JobCounters counters;
   for (const auto& [counter, field] : counted) counters.*field = job.counter[counter];
   return counters;
@@ -345,16 +363,19 @@ namespace {
 
 // Follows its host.
 struct WatchedProgram {
-  explicit WatchedProgram(const Config& config) : program(config.lanes) {
+  explicit WatchedProgram(const Config& config) : program(config.lanes), attachments(config.attachments) {
     for (const std::string& interface : config.interfaces) program.attach(interface);
+    follow();
+    watcher.emplace([this] { follow(); });
   }
 
   Program program;
-  Watcher watcher{[this] { follow(); }};
+  const std::shared_ptr<transport::Attachments> attachments;
+  std::optional<Watcher> watcher;
 
   void follow() {
     try {
-      program.learn_stations();
+      program.follow(*attachments);
     } catch (const Error&) {  // what it knew holds; the next change is another try
     }
     program.followers().follow_all();

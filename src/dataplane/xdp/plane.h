@@ -25,6 +25,7 @@ class Plane final : public service::ChipPlane {
   JobState remove_job(std::uint64_t epoch) override;
   [[nodiscard]] std::optional<switchml::JobCounters> job_counters(std::uint64_t epoch) const override;
   [[nodiscard]] switchml::SwitchCounters counters() const override;
+  [[nodiscard]] Carried carried() const override;
   [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const override;
   [[nodiscard]] std::vector<switchml::StalledChunk> stalled(std::uint64_t epoch, std::size_t most) const override;
 
@@ -33,12 +34,14 @@ class Plane final : public service::ChipPlane {
 
   [[nodiscard]] XdpLaneOfJob key_of(std::uint64_t epoch) const;
   [[nodiscard]] const KernelJob* find(std::uint64_t epoch) const;
+  [[nodiscard]] std::optional<switchml::JobCounters> counters_of(std::uint64_t epoch) const;
 
   const std::shared_ptr<const Program> program_;
   const std::size_t number_;
   const Lane lane_;
   const Route route_;
   std::map<std::uint64_t, JobState> jobs_;
+  Carried by_ended_jobs_;
 };
 
 }  // namespace netsum::dataplane::xdp

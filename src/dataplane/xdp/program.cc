@@ -1,6 +1,8 @@
 #include "dataplane/xdp/program.h"
 
 #include <bpf/bpf.h>
+#include <linux/if_link.h>
+#include <net/if.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +12,7 @@
 #include <utility>
 
 #include "transport/addresses/addresses.h"
+#include "transport/addresses/links.h"
 #include "transport/addresses/next_hop.h"
 #include "wire/ipv4.h"
 
@@ -81,6 +84,10 @@ void Program::learn_stations() {
     now.ipv4.clear();
     for (const Lane& lane : lanes_) now.ipv4.insert(wire::ipv4_of(lane.local));
   }
+  for (const std::uint32_t interface : places()) {  // frames to a bridge have its address at all ports
+    const auto of_bridge = now.ethernet.find(transport::master_of(interface).value_or(0));
+    if (of_bridge != now.ethernet.end()) now.ethernet[interface] = of_bridge->second;
+  }
   const std::string what = "telling the XDP program of this host's addresses";
   for (const auto& [interface, address] : now.ethernet) {
     XdpStation station{};
@@ -118,15 +125,93 @@ void Program::fill_lanes() {
 
 void Program::attach(const std::string& interface) {
   const std::uint32_t index = transport::ethernet_interface(interface).index;
-  if (interfaces_.contains(index)) throw Error(ErrorCode::bad_argument, "interface '" + interface + "' is named twice");
-  bpf_link* const link =
-      bpf_program__attach_xdp(bpf_object__find_program_by_name(object_.get(), "arrive"), static_cast<int>(index));
-  if (link == nullptr && (errno == EBUSY || errno == EEXIST)) {
-    throw Error(ErrorCode::refused, "interface '" + interface + "' has an XDP program already");
+  const std::lock_guard lock(mutex_);
+  if (std::any_of(places_.begin(), places_.end(), [&](const Place& place) { return place.index == index; })) {
+    throw Error(ErrorCode::bad_argument, "interface '" + interface + "' is named twice");
   }
-  if (link == nullptr) throw refused("putting an XDP program on interface '" + interface + "'", errno);
-  links_.emplace_back(link);
-  interfaces_.emplace(index, interface);
+  Place place{interface, index, false, {}, nullptr};
+  attach(place);
+  places_.push_back(std::move(place));
+}
+
+void Program::attach(Place& place) const {
+  const auto index = static_cast<int>(place.index);
+  bpf_link* const link = bpf_program__attach_xdp(bpf_object__find_program_by_name(object_.get(), "arrive"), index);
+  const int error = errno;
+  const std::string name = "interface '" + place.name + "'";
+  if (link == nullptr && (error == EBUSY || error == EEXIST)) {
+    throw Error(ErrorCode::refused, name + " has an XDP program already");
+  }
+  if (link == nullptr && error == ERANGE) {
+    throw Error(ErrorCode::refused, "the MTU of " + name +
+                                        " is too long for an XDP program: its driver has no fragments (xdp.frags), so a "
+                                        "frame must fit into a page: ip link set " +
+                                        place.name + " mtu 3000");
+  }
+  if (link == nullptr) throw refused("putting an XDP program on " + name, error);
+  place.link.reset(link);
+  bpf_xdp_query_opts mode{};
+  mode.sz = sizeof mode;
+  place.vlans = transport::vlans_above(place.index);
+  place.in_driver = bpf_xdp_query(index, 0, &mode) == 0 && mode.attach_mode != XDP_ATTACHED_SKB;
+}
+
+bool Program::is_on(std::uint32_t interface) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(places_.begin(), places_.end(),
+                     [&](const Place& place) { return place.link && place.index == interface; });
+}
+
+bool Program::reaches(std::uint32_t interface) const {
+  const std::lock_guard lock(mutex_);
+  const bool by_driver = std::any_of(places_.begin(), places_.end(), [](const Place& place) { return place.in_driver; });
+  return !by_driver || transport::sends_for_drivers(interface).value_or(true);
+}
+
+std::vector<std::uint32_t> Program::places() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::uint32_t> indices;
+  for (const Place& place : places_) indices.push_back(place.index);
+  return indices;
+}
+
+std::string Program::state_of(const Place& place) const {
+  std::string state =
+      place.in_driver ? "XDP in the driver" : "XDP in the kernel's generic mode, which is slower: the driver has no XDP";
+  for (const std::string& vlan : place.vlans) {
+    const bool named = std::any_of(places_.begin(), places_.end(), [&](const Place& other) { return other.name == vlan; });
+    if (!named) state += "; frames of VLAN " + vlan + " go to the kernel: for ranks there name it in --interface, too";
+  }
+  return state;
+}
+
+void Program::follow(transport::Attachments& attachments) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (Place& place : places_) {
+      const std::uint32_t index = ::if_nametoindex(place.name.c_str());
+      if (index != place.index) {
+        place.link.reset();
+        place.index = index;
+      }
+      if (index == 0) {
+        attachments.detached(place.name, "it was removed; no packet of a job passes there until it exists again");
+        continue;
+      }
+      try {
+        if (!place.link) attach(place);
+      } catch (const Error& error) {
+        attachments.detached(place.name, error.what());
+        continue;
+      }
+      if (!transport::is_up(index)) {
+        attachments.detached(place.name, "it is down, or has no link: ip link set " + place.name + " up");
+      } else {
+        attachments.attached(place.name, state_of(place));
+      }
+    }
+  }
+  learn_stations();
 }
 
 void Program::set_way(const XdpNewWay& change) const {

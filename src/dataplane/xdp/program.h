@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -18,6 +17,7 @@
 #include "dataplane/xdp/maps.h"
 #include "dataplane/xdp/xdp.h"
 #include "netsum/error.h"
+#include "transport/addresses/attachments.h"
 #include "transport/addresses/interfaces.h"
 
 namespace netsum::dataplane::xdp {
@@ -52,12 +52,16 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // Throws Error: bad_argument, refused.
+  // Puts it on an interface, and again on one that is made again, until this ends. Throws Error: bad_argument, refused.
   void attach(const std::string& interface);
-  // By index.
-  [[nodiscard]] const std::map<std::uint32_t, std::string>& interfaces() const { return interfaces_; }
+  // Any thread.
+  [[nodiscard]] bool is_on(std::uint32_t interface) const;
+  // Whether results can leave there: another driver's program sends them. Any thread.
+  [[nodiscard]] bool reaches(std::uint32_t interface) const;
 
-  // Which packets are this host's, as its interfaces and addresses are now. Throws Error: internal, refused.
+  // How the interfaces and addresses of this host are now: puts it where it was, learns whose packets are this host's.
+  // Throws Error: internal, refused.
+  void follow(transport::Attachments& attachments);
   void learn_stations();
 
   [[nodiscard]] Followers& followers() const { return followers_; }
@@ -75,12 +79,23 @@ class Program {
     void operator()(bpf_link* link) const { bpf_link__destroy(link); }
   };
 
+  struct Place {
+    std::string name;
+    std::uint32_t index = 0;  // 0: the interface was removed
+    bool in_driver = false;
+    std::vector<std::string> vlans{};  // above it, when it was attached
+    std::unique_ptr<bpf_link, Close> link;
+  };
+
   void fill_lanes();
+  void attach(Place& place) const;
+  [[nodiscard]] std::string state_of(const Place& place) const;
+  [[nodiscard]] std::vector<std::uint32_t> places() const;
 
   const std::vector<Lane> lanes_;
   std::unique_ptr<bpf_object, Close> object_;
-  std::vector<std::unique_ptr<bpf_link, Close>> links_;
-  std::map<std::uint32_t, std::string> interfaces_;
+  mutable std::mutex mutex_;  // of where it is
+  std::vector<Place> places_;
   transport::OwnStations stations_;  // that it knows
   mutable Followers followers_;
 };

@@ -8,12 +8,21 @@
 #include "dataplane/xdp/frames.h"
 #include "netsum/error.h"
 #include "transport/addresses/addresses.h"
+#include "transport/addresses/links.h"
 
 namespace netsum::dataplane::xdp {
+namespace {
 
-WaysOfJob::WaysOfJob(const switchml::SwitchJobConfig& config, const Endpoint& local, Route route,
-                     std::function<bool(std::uint32_t interface)> serves)
-    : config_(config), local_(local), route_(std::move(route)), serves_(std::move(serves)) {
+std::string ports_to_name(std::uint32_t bridge) {
+  std::string ports;
+  for (const std::string& each : transport::parts_of(bridge)) ports += (ports.empty() ? "" : ",") + each;
+  return ports.empty() ? "" : "; its ports are " + ports + ": name them in --interface in its place";
+}
+
+}  // namespace
+
+WaysOfJob::WaysOfJob(const switchml::SwitchJobConfig& config, const Endpoint& local, Host host)
+    : config_(config), local_(local), host_(std::move(host)) {
   for (const auto& member : config_.members) neighbours_.push_back(member.endpoint);
   if (config_.tree && config_.tree->parent) neighbours_.push_back(*config_.tree->parent);
 }
@@ -40,13 +49,24 @@ Ways WaysOfJob::find_again(const Ways& before) const {
   return ways;
 }
 
+// Where its packets arrive: that of the kernel's route, or the port of a bridge.
+std::uint32_t WaysOfJob::interface_of(const transport::NextHop& hop) const {
+  if (host_.serves(hop.interface)) return hop.interface;
+  const auto port = transport::bridge_port(hop.interface, hop.neighbour);
+  if (port && host_.serves(*port)) return *port;
+  throw Error(ErrorCode::refused, "it is reached through " + transport::interface_name(hop.interface) +
+                                      ", which --interface does not name" + ports_to_name(hop.interface));
+}
+
 XdpWay WaysOfJob::way_to_neighbour(const Endpoint& neighbour, Duration patience) const {
   const std::string name = "the XDP data plane cannot serve " + transport::to_string(neighbour) + ": ";
   try {
-    const transport::NextHop hop = route_(neighbour, patience);
-    if (!serves_(hop.interface)) {
-      throw Error(ErrorCode::refused,
-                  "it is reached through " + transport::interface_name(hop.interface) + ", which --interface does not name");
+    transport::NextHop hop = host_.route(neighbour, patience);
+    hop.interface = interface_of(hop);
+    if (!host_.reaches(hop.interface)) {
+      throw Error(ErrorCode::refused, "results cannot leave by " + transport::interface_name(hop.interface) +
+                                          ", as its driver sends nothing for XDP programs; for a veth, its other end must "
+                                          "have GRO (ethtool -K DEVICE gro on)");
     }
     Endpoint from = local_;
     if (transport::is_unspecified(from)) std::copy(hop.source.begin(), hop.source.end(), from.address.begin() + 12);
@@ -73,7 +93,8 @@ std::map<std::uint32_t, XdpWay> WaysOfJob::of_results(const std::vector<XdpWay>&
                                           " ranks or switches of the job are reached through " +
                                           transport::interface_name(own.interface) +
                                           ", and the XDP data plane sends each result once per interface: start the switch "
-                                          "with --multicast (not in trees), or connect each through its own interface");
+                                          "with --multicast (not in trees), or connect each through its own interface" +
+                                          ports_to_name(own.interface));
     }
     transport::NextHop hop;
     hop.interface = own.interface;

@@ -26,9 +26,13 @@ struct Ways {
 // Asks for the ways of a job of one lane.
 class WaysOfJob {
  public:
-  // `serves`: whether the program is on that interface. Both may be called from any thread.
-  WaysOfJob(const switchml::SwitchJobConfig& config, const Endpoint& local, Route route,
-            std::function<bool(std::uint32_t interface)> serves);
+  // All may be called from any thread.
+  struct Host {
+    Route route;
+    std::function<bool(std::uint32_t interface)> serves;   // whether the program is there
+    std::function<bool(std::uint32_t interface)> reaches;  // whether results can leave there
+  };
+  WaysOfJob(const switchml::SwitchJobConfig& config, const Endpoint& local, Host host);
 
   // Throws Error: a neighbour cannot be served, and why.
   [[nodiscard]] Ways find(Duration patience) const;
@@ -36,13 +40,13 @@ class WaysOfJob {
   [[nodiscard]] Ways find_again(const Ways& before) const;
 
  private:
+  [[nodiscard]] std::uint32_t interface_of(const transport::NextHop& hop) const;
   [[nodiscard]] XdpWay way_to_neighbour(const Endpoint& neighbour, Duration patience) const;
   [[nodiscard]] std::map<std::uint32_t, XdpWay> of_results(const std::vector<XdpWay>& neighbours) const;
 
   const switchml::SwitchJobConfig config_;
   const Endpoint local_;
-  const Route route_;
-  const std::function<bool(std::uint32_t)> serves_;
+  const Host host_;
   std::vector<Endpoint> neighbours_;
 };
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/endpoint.h"
 #include "service/chip_plane.h"
+#include "transport/addresses/attachments.h"
 
 namespace netsum::dataplane::xdp {
 
@@ -18,6 +20,7 @@ struct Lane {
 struct Config {
   std::vector<std::string> interfaces;
   std::vector<Lane> lanes;
+  std::shared_ptr<transport::Attachments> attachments;  // told of the interfaces
 };
 
 // Loads the program and puts it on the interfaces, until the last plane and the last of its jobs have ended, or this

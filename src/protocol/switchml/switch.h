@@ -78,7 +78,8 @@ struct JobCounters {
   std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
   std::uint64_t dropped_mismatch = 0;    // another signature
   std::uint64_t dropped_rank = 0, dropped_rank_epoch = 0, dropped_source = 0, dropped_slot = 0, dropped_shape = 0;
-  std::uint64_t dropped_seal = 0;  // no seal, or one that is not a member's
+  std::uint64_t dropped_seal = 0;    // no seal, or one that is not a member's
+  std::uint64_t dropped_trains = 0;  // several packets that the kernel merged, before an XDP program; counts no packet
 
   static constexpr auto fields() {
     using enum CounterKind;
@@ -112,6 +113,7 @@ struct JobCounters {
         {"dropped_slot", &C::dropped_slot, outcome},
         {"dropped_shape", &C::dropped_shape, outcome},
         {"dropped_seal", &C::dropped_seal, outcome},
+        {"dropped_trains", &C::dropped_trains, other},
     });
   }
 };

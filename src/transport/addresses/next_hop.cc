@@ -14,10 +14,10 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
-#include <vector>
 
 #include "netsum/error.h"
 #include "transport/addresses/addresses.h"
+#include "transport/addresses/netlink.h"
 #include "transport/system/socket.h"
 #include "wire/ipv4.h"
 
@@ -26,84 +26,12 @@ namespace {
 
 using wire::Ipv4, wire::ipv4_of;
 
-// A request or an answer of rtnetlink: a header, the kind's own, attributes.
-class Message {
- public:
-  template <class Kind>
-  Message(std::uint16_t type, std::uint16_t flags, const Kind& kind) : bytes_(NLMSG_SPACE(sizeof kind)) {
-    nlmsghdr header{};
-    header.nlmsg_type = type;
-    header.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
-    std::memcpy(bytes_.data(), &header, sizeof header);
-    std::memcpy(bytes_.data() + NLMSG_HDRLEN, &kind, sizeof kind);
-  }
-
-  Message& add(std::uint16_t type, const void* value, std::size_t size) {
-    const std::size_t at = bytes_.size();
-    bytes_.resize(at + RTA_SPACE(size));
-    const rtattr attribute{static_cast<std::uint16_t>(RTA_LENGTH(size)), type};
-    std::memcpy(bytes_.data() + at, &attribute, sizeof attribute);
-    std::memcpy(bytes_.data() + at + RTA_LENGTH(0), value, size);
-    return *this;
-  }
-
-  [[nodiscard]] const std::vector<std::byte>& bytes() {
-    const auto length = static_cast<std::uint32_t>(bytes_.size());
-    std::memcpy(bytes_.data(), &length, sizeof length);
-    return bytes_;
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-template <class Kind>
-struct Answer {
-  Kind kind{};
-  std::vector<std::byte> attributes;
-
-  // The value of the attribute, if it has exactly that size.
-  template <class Value>
-  [[nodiscard]] std::optional<Value> find(std::uint16_t type) const {
-    for (std::size_t at = 0; at + sizeof(rtattr) <= attributes.size();) {
-      rtattr attribute;
-      std::memcpy(&attribute, attributes.data() + at, sizeof attribute);
-      if (attribute.rta_len < sizeof attribute || at + attribute.rta_len > attributes.size()) break;
-      if (attribute.rta_type == type && attribute.rta_len == RTA_LENGTH(sizeof(Value))) {
-        Value value;
-        std::memcpy(&value, attributes.data() + at + RTA_LENGTH(0), sizeof value);
-        return value;
-      }
-      at += RTA_ALIGN(attribute.rta_len);
-    }
-    return std::nullopt;
-  }
-};
-
-// The kernel answers before send() returns, so this does not wait. None: it has no answer.
-template <class Kind>
-std::optional<Answer<Kind>> ask(Message& request, std::uint16_t type) {
-  const Descriptor netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  const std::vector<std::byte>& bytes = request.bytes();
-  if (::send(netlink.number(), bytes.data(), bytes.size(), 0) < 0) return std::nullopt;
-  alignas(nlmsghdr) std::array<std::byte, 8192> received{};
-  const ssize_t size = ::recv(netlink.number(), received.data(), received.size(), MSG_DONTWAIT);
-  nlmsghdr header{};
-  Answer<Kind> answer;
-  if (size < static_cast<ssize_t>(NLMSG_SPACE(sizeof answer.kind))) return std::nullopt;
-  std::memcpy(&header, received.data(), sizeof header);
-  if (header.nlmsg_type != type || header.nlmsg_len > static_cast<std::size_t>(size)) return std::nullopt;
-  std::memcpy(&answer.kind, received.data() + NLMSG_HDRLEN, sizeof answer.kind);
-  answer.attributes.assign(received.begin() + NLMSG_SPACE(sizeof answer.kind), received.begin() + header.nlmsg_len);
-  return answer;
-}
-
 std::optional<EthernetAddress> neighbour_of(std::uint32_t interface, const Ipv4& address) {
   ndmsg kind{};
   kind.ndm_family = AF_INET;
   kind.ndm_ifindex = static_cast<int>(interface);
-  Message request(RTM_GETNEIGH, 0, kind);
-  const auto answer = ask<ndmsg>(request.add(NDA_DST, address.data(), address.size()), RTM_NEWNEIGH);
+  NetlinkMessage request(RTM_GETNEIGH, 0, kind);
+  const auto answer = ask_kernel<ndmsg>(request.add(NDA_DST, address.data(), address.size()), RTM_NEWNEIGH);
   if (!answer || (answer->kind.ndm_state & (NUD_INCOMPLETE | NUD_FAILED)) != 0) return std::nullopt;
   return answer->find<EthernetAddress>(NDA_LLADDR);
 }
@@ -114,8 +42,8 @@ void look_for(std::uint32_t interface, const Ipv4& address) {
   kind.ndm_family = AF_INET;
   kind.ndm_ifindex = static_cast<int>(interface);
   kind.ndm_flags = NTF_USE;
-  Message request(RTM_NEWNEIGH, NLM_F_CREATE, kind);
-  static_cast<void>(ask<ndmsg>(request.add(NDA_DST, address.data(), address.size()), RTM_NEWNEIGH));
+  NetlinkMessage request(RTM_NEWNEIGH, NLM_F_CREATE, kind);
+  static_cast<void>(ask_kernel<ndmsg>(request.add(NDA_DST, address.data(), address.size()), RTM_NEWNEIGH));
 }
 
 EthernetAddress found_neighbour(std::uint32_t interface, const Ipv4& address, Duration patience) {
@@ -154,8 +82,8 @@ Route route_to(const Endpoint& to) {
   rtmsg kind{};
   kind.rtm_family = AF_INET;
   kind.rtm_dst_len = 32;
-  Message request(RTM_GETROUTE, 0, kind);
-  const auto route = ask<rtmsg>(request.add(RTA_DST, address.data(), address.size()), RTM_NEWROUTE);
+  NetlinkMessage request(RTM_GETROUTE, 0, kind);
+  const auto route = ask_kernel<rtmsg>(request.add(RTA_DST, address.data(), address.size()), RTM_NEWROUTE);
   const auto interface = route ? route->find<std::uint32_t>(RTA_OIF) : std::nullopt;
   if (!interface) throw Error(ErrorCode::unreachable, "there is no route to it");
   if (route->kind.rtm_type != RTN_UNICAST) throw Error(ErrorCode::bad_argument, "the address belongs to this host");

@@ -11,7 +11,11 @@ Error xdp_absent(const std::string& what) {
 }
 
 class XdpShare {};
-XdpQueues::XdpQueues(std::vector<std::unique_ptr<XdpShare>> shares) : shares_(std::move(shares)) {}
+XdpQueues::XdpQueues(XdpQueuesOptions options, std::vector<std::unique_ptr<XdpShare>> shares)
+    : options_(std::move(options)), shares_(std::move(shares)) {}
+bool XdpQueues::look_after(Time) {
+  return false;
+}
 XdpQueues::~XdpQueues() = default;
 std::string XdpQueues::description(std::uint16_t) const {
   return {};

@@ -33,6 +33,7 @@ NETSUM_LATE(bpf, bpf_object*, bpf_object__open_mem,
 NETSUM_LATE(bpf, int, bpf_prog_test_run_opts, (int program, bpf_test_run_opts* options), program, options)
 NETSUM_LATE(bpf, bpf_link*, bpf_program__attach_xdp, (const bpf_program* program, int interface), program, interface)
 NETSUM_LATE(bpf, int, bpf_program__fd, (const bpf_program* program), program)
+NETSUM_LATE(bpf, int, bpf_xdp_query, (int interface, int flags, bpf_xdp_query_opts* options), interface, flags, options)
 NETSUM_LATE(bpf, int, libbpf_num_possible_cpus, ())
 NETSUM_LATE(bpf, libbpf_print_fn_t, libbpf_set_print, (libbpf_print_fn_t print), print)
 NETSUM_LATE(xdp, libxdp_print_fn_t, libxdp_set_print, (libxdp_print_fn_t print), print)

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <map>
 #include <utility>
 
 #include "netsum/error.h"
 #include "transport/addresses/addresses.h"
-#include "transport/addresses/interfaces.h"
 #include "transport/addresses/next_hop.h"
 #include "transport/bypass/frame_datagrams.h"
 #include "transport/bypass/xdp_queues.h"
@@ -20,8 +18,7 @@ namespace netsum::transport {
 namespace {
 
 // How long the kernel's word about the way somewhere holds. Where there is none yet, its own socket sends, and finds it.
-constexpr std::chrono::milliseconds way_holds{2000}, ask_again{100};
-constexpr std::size_t most_own = 256;
+constexpr std::chrono::milliseconds way_holds{2000}, ask_again{100}, look_every{500};
 // The kernel's socket is looked at once in so many batches from the queues, and whenever those are empty.
 constexpr int batches_between = 32;
 
@@ -36,13 +33,7 @@ class XdpDatagrams final : public FrameDatagrams {
     if (own_addresses_ != nullptr) known_addresses_.emplace(*own_addresses_);
     if (poll_.number() < 0) throw Error(ErrorCode::refused, "cannot watch sockets: " + errno_text());
     watch(beside_->descriptor());
-    for (const auto& share : queues_->shares()) {
-      for (const auto& socket : share->sockets()) {
-        watch(socket->descriptor());
-        sockets_.push_back(socket.get());
-      }
-      share->open(local_);
-    }
+    find_sockets();
   }
 
   std::span<const RxView> receive() override;
@@ -70,22 +61,25 @@ class XdpDatagrams final : public FrameDatagrams {
   bool set_filter(std::span<const sock_filter> program) override { return program.empty() && beside_->set_filter(program); }
 
  private:
+  // A descriptor that is watched already stays so.
   void watch(int descriptor) {
     epoll_event event{.events = EPOLLIN, .data = {}};
-    if (::epoll_ctl(poll_.number(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    if (::epoll_ctl(poll_.number(), EPOLL_CTL_ADD, descriptor, &event) != 0 && errno != EEXIST) {
       throw Error(ErrorCode::refused, "cannot watch a socket: " + errno_text());
     }
   }
+  void find_sockets();
+  void look_after();
   bool take() override;
   std::span<std::byte> place(std::uint32_t share, std::size_t bytes) override {
-    return queues_->shares()[share]->sockets().front()->add(bytes);
+    const auto& from = queues_->shares()[share];
+    return from ? from->sockets().front()->add(bytes) : std::span<std::byte>();
   }
   void send() override {
     for (XdpSocket* const socket : sockets_) socket->send();
   }
   void ask_way(const Endpoint& to, Way& way) override;
   void read(const iovec& frame);
-  [[nodiscard]] bool is_own(const Endpoint& to);
   [[nodiscard]] std::optional<OwnAddresses::Address> own_of(const Endpoint& peer) {
     return known_addresses_ ? known_addresses_->find(peer) : std::nullopt;
   }
@@ -96,30 +90,38 @@ class XdpDatagrams final : public FrameDatagrams {
   OwnAddresses* const own_addresses_;  // null: `local_` says it
   std::optional<OwnAddressesView> known_addresses_;
   std::uint64_t own_version_ = 0;
-  std::map<OwnAddresses::Address, bool> own_;  // whether they are this host's
-  Time own_until_ = Time::min();
   Descriptor poll_;
   int batches_ = 0;
+  Time look_at_ = after(now_, look_every);
 };
 
-// What is not ours is dropped, as the kernel would.
-void XdpDatagrams::read(const iovec& frame) {
-  const auto found = wire::read_udp_frame({static_cast<const std::byte*>(frame.iov_base), frame.iov_len});
-  if (!found || found->to.port != local_.port) return;
-  const bool learned = own_addresses_ == nullptr || own_of(found->from) == found->to.address;
-  if (!learned && !is_own(found->to)) return;
-  if (accept(*found) && !learned) own_addresses_->learn(found->from, found->to.address);
+void XdpDatagrams::find_sockets() {
+  sockets_.clear();
+  for (const auto& share : queues_->shares()) {
+    if (!share) continue;
+    for (const auto& socket : share->sockets()) {
+      watch(socket->descriptor());
+      sockets_.push_back(socket.get());
+    }
+    if (!share->is_open()) share->open(local_);
+  }
 }
 
-// As the kernel says now and then: frames to other hosts come too.
-bool XdpDatagrams::is_own(const Endpoint& to) {
-  if (now_ >= own_until_) {
-    own_until_ = after(now_, way_holds);
-    own_.clear();
+// Interfaces end, and are made again.
+void XdpDatagrams::look_after() {
+  look_at_ = after(now_, look_every);
+  const bool changed = queues_->look_after(now_);
+  try {
+    find_sockets();
+  } catch (const Error&) {  // as the kernel's socket goes on, the next look is soon enough
   }
-  const auto known = own_.find(to.address);
-  if (known != own_.end()) return known->second;
-  return own_.size() < most_own && own_.emplace(to.address, is_of_this_host(to)).first->second;
+  if (changed) expire_if([](const Endpoint&, const Way&) { return true; });
+}
+
+void XdpDatagrams::read(const iovec& frame) {
+  const auto found = wire::read_udp_frame({static_cast<const std::byte*>(frame.iov_base), frame.iov_len});
+  if (!found || found->to.port != local_.port || !accept(*found) || own_addresses_ == nullptr) return;
+  if (own_of(found->from) != found->to.address) own_addresses_->learn(found->from, found->to.address);
 }
 
 bool XdpDatagrams::take() {
@@ -134,6 +136,7 @@ bool XdpDatagrams::take() {
 
 std::span<const RxView> XdpDatagrams::receive() {
   received_.clear();
+  if (now_ >= look_at_) look_after();
   take_frames();
   if (received_.empty() || ++batches_ >= batches_between) {
     batches_ = 0;
@@ -156,8 +159,8 @@ void XdpDatagrams::ask_way(const Endpoint& to, Way& way) {
     return;  // the kernel's socket says what is wrong, if it cannot send either
   }
   const auto& shares = queues_->shares();
-  const auto share =
-      std::find_if(shares.begin(), shares.end(), [&](const auto& each) { return each->interface().index == hop.interface; });
+  const auto share = std::find_if(shares.begin(), shares.end(),
+                                  [&](const auto& each) { return each && each->interface().index == hop.interface; });
   if (share == shares.end()) return;
   Endpoint from = local_;
   if (own_addresses_ != nullptr) {
@@ -166,7 +169,8 @@ void XdpDatagrams::ask_way(const Endpoint& to, Way& way) {
   }
   if (!is_ipv4(from)) return;
   way.until = after(now_, way_holds);
-  lead(way, static_cast<std::uint32_t>(share - shares.begin()), (*share)->interface().mtu,
+  lead(way, static_cast<std::uint32_t>(share - shares.begin()),
+       std::min((*share)->interface().mtu, (*share)->interface().longest),
        {.next = hop.neighbour, .own = hop.own, .from = from, .to = to});
 }
 

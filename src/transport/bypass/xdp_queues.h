@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/endpoint.h"
+#include "base/time.h"
 #include "transport/bypass/xdp_path.h"
 #include "transport/bypass/xdp_socket.h"
 
@@ -24,6 +25,9 @@ class XdpShare {
 
   // Datagrams to it come to the sockets from now on; one such endpoint only.
   void open(const Endpoint& local);
+  [[nodiscard]] bool is_open() const { return port_ != 0; }
+  // This host may have got other addresses by then.
+  void learn_stations(Time at) const;
   [[nodiscard]] const XdpInterface& interface() const;
   [[nodiscard]] const std::vector<std::uint32_t>& queues() const { return queues_; }
   [[nodiscard]] const std::vector<std::unique_ptr<XdpSocket>>& sockets() const { return sockets_; }

@@ -82,13 +82,13 @@ XdpInterface xdp_interface(const std::string& name) {
   request = {};
   if (!ask(name, SIOCGIFMTU, request)) throw Error(ErrorCode::bad_argument, "interface '" + name + "' was just removed");
   interface.mtu = static_cast<std::size_t>(std::max(0, request.ifr_mtu));
-  interface.frame_bytes = std::bit_ceil(std::max(XdpSocket::headroom + with_tags + interface.mtu, least_frame));
-  if (interface.frame_bytes > page) {
-    throw Error(ErrorCode::bad_argument, "the MTU of interface '" + name + "', " + std::to_string(interface.mtu) +
-                                             ", is too long for AF_XDP, where a frame must fit into a page: ip link set " +
-                                             name + " mtu 3000");
-  }
+  interface.longest = std::min(interface.mtu, page - XdpSocket::headroom - with_tags);
+  interface.frame_bytes = std::bit_ceil(std::max(XdpSocket::headroom + with_tags + interface.longest, least_frame));
   return interface;
+}
+
+std::size_t longest_frame(const XdpInterface& interface) {
+  return interface.longest + with_tags;
 }
 
 void XdpSocket::Unmap::operator()(std::byte* memory) const {

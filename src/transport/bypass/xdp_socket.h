@@ -35,11 +35,14 @@ struct XdpInterface {
   std::uint32_t index = 0;
   std::uint32_t queues = 1;  // that receive
   std::size_t mtu = 0;
-  std::size_t frame_bytes = 0;               // of shared memory: the least that hold the interface's longest
+  std::size_t longest = 0;                   // IP packet that a socket takes and sends; may be less than the MTU
+  std::size_t frame_bytes = 0;               // of shared memory: the least that hold that
   std::chrono::milliseconds patience{1000};  // with what an ended process had there; 0: where others must not wait
 };
-// Throws Error: bad_argument (no such interface, or no Ethernet; its frames are too long), refused (it is down).
+// Throws Error: bad_argument (no such interface, or no Ethernet), refused (it is down).
 [[nodiscard]] XdpInterface xdp_interface(const std::string& name);
+// With its Ethernet header and VLAN tags.
+[[nodiscard]] std::size_t longest_frame(const XdpInterface& interface);
 
 // Belongs to one thread.
 class XdpSocket {

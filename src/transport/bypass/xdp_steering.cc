@@ -10,6 +10,8 @@
 
 #include "base/embedded_file.h"
 #include "transport/addresses/addresses.h"
+#include "transport/addresses/interfaces.h"
+#include "transport/addresses/links.h"
 #include "transport/bypass/xdp_doors.h"
 
 NETSUM_EMBEDDED_FILE(steering_program, NETSUM_STEER_OBJECT)  // steer.bpf.c, compiled
@@ -44,6 +46,37 @@ XdpSteering::XdpSteering(const XdpInterface& interface, Takes takes)
   must(bpf_map__set_max_entries(bpf_object__find_map_by_name(object_.get(), "sockets"), interface_.queues),
        "sizing the maps of the AF_XDP steering program");
   must(bpf_object__load(object_.get()), "loading an XDP program for interface '" + interface_.name + "'");
+  const std::uint32_t only = 0;
+  const XdpLimit limit{static_cast<std::uint32_t>(longest_frame(interface_)), 0, 0};
+  must(bpf_map_update_elem(map("limit"), &only, &limit, BPF_ANY), "telling an XDP program of the longest frame");
+}
+
+void XdpSteering::learn_stations() {
+  const OwnStations own = own_stations();
+  const std::uint32_t only = 0, any = 0;
+  const std::string what = "telling an XDP program of this host's addresses";
+  // Frames to a bridge have its address at all ports.
+  auto here = own.ethernet.find(master_of(interface_.index).value_or(interface_.index));
+  if (here == own.ethernet.end()) here = own.ethernet.find(interface_.index);
+  if (here != own.ethernet.end()) {
+    XdpStation station{};
+    std::copy(here->second.begin(), here->second.end(), station.address);
+    must(bpf_map_update_elem(map("station"), &only, &station, BPF_ANY), what);
+  }
+  for (const auto& address : own.ipv4) {
+    must(bpf_map_update_elem(map("addresses"), address.data(), &any, BPF_ANY), what);
+  }
+  for (const auto& address : addresses_) {
+    if (!own.ipv4.contains(address)) bpf_map_delete_elem(map("addresses"), address.data());
+  }
+  addresses_ = own.ipv4;
+}
+
+XdpLimit XdpSteering::limit() const {
+  const std::uint32_t only = 0;
+  XdpLimit limit{};
+  static_cast<void>(bpf_map_lookup_elem(map("limit"), &only, &limit));
+  return limit;
 }
 
 int XdpSteering::map(const char* name) const {
@@ -58,7 +91,7 @@ void XdpSteering::add_socket(std::uint32_t queue, const XdpSocket& socket, std::
 
 void XdpSteering::add_port(const Endpoint& local, std::uint32_t owner) {
   const std::uint32_t port = htons(local.port);
-  XdpDoor door{.address = 0, .owner = owner};
+  XdpDoor door{.address = 0, .owner = owner, .longest = static_cast<std::uint32_t>(longest_frame(interface_))};
   if (!is_unspecified(local)) std::memcpy(&door.address, local.address.data() + 12, sizeof door.address);
   must(bpf_map_update_elem(map("doors"), &port, &door, BPF_ANY), "telling an XDP program of a UDP port");
 }
@@ -80,8 +113,10 @@ void XdpSteering::attach() {
                 "interface '" + interface_.name + "' has an XDP program already: one process at a time can have it");
   }
   if (error == ERANGE) {
-    throw Error(ErrorCode::refused, "the MTU of interface '" + interface_.name +
-                                        "' is too long for an XDP program: ip link set " + interface_.name + " mtu 3000");
+    throw Error(ErrorCode::refused,
+                "the MTU of interface '" + interface_.name +
+                    "', or of the other end of this veth, is too long for its driver's XDP: ip link set " + interface_.name +
+                    " mtu 3000");
   }
   throw xdp_refused("putting an XDP program on interface '" + interface_.name + "'", error);
 }

@@ -4,11 +4,14 @@
 
 #include <bpf/libbpf.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/endpoint.h"
+#include "transport/bypass/xdp_doors.h"
 #include "transport/bypass/xdp_socket.h"
 
 namespace netsum::transport {
@@ -27,6 +30,10 @@ class XdpSteering {
   // UDP to this IPv4 address, or to any if it is unspecified, goes to the owner's sockets.
   void add_port(const Endpoint& local, std::uint32_t owner);
   void remove_port(std::uint16_t port) noexcept;
+  // Of Takes::every_frame: what was too long for the sockets.
+  [[nodiscard]] XdpLimit limit() const;
+  // Of Takes::some_ports: what is sent to this host, as it is now. Throws Error: internal, refused.
+  void learn_stations();
   // Puts the program on the interface: sockets and ports may be added before and after.
   void attach();
 
@@ -41,6 +48,7 @@ class XdpSteering {
   const char* const program_;
   std::unique_ptr<bpf_object, Close> object_;
   std::unique_ptr<bpf_link, Close> link_;
+  std::set<std::array<std::uint8_t, 4>> addresses_;  // that the program has
 };
 
 }  // namespace netsum::transport

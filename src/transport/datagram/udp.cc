@@ -88,7 +88,7 @@ struct Udp::Impl {
     }
     warning = size_buffers(descriptor, "a UDP socket", options.buffer_bytes);
     const bool segments = options.segmentation && get_option(descriptor, SOL_UDP, UDP_SEGMENT) >= 0;
-    const bool coalesces = options.segmentation && set_option(descriptor, SOL_UDP, UDP_GRO, 1);
+    const bool coalesces = options.segmentation && options.coalesced && set_option(descriptor, SOL_UDP, UDP_GRO, 1);
     sender.emplace(descriptor, ipv6, options.peer, segments, own(), counters);
     peer = options.peer;
     segmentation = segments;

@@ -23,6 +23,7 @@ struct UdpOptions {
   std::optional<Endpoint> peer{};                  // connects the socket: the kernel then drops datagrams from others
   std::size_t buffer_bytes = socket_buffer_bytes;  // asked of the kernel, each way
   bool segmentation = true;                        // false: as on a kernel without UDP_SEGMENT and UDP_GRO
+  bool coalesced = true;                           // false: without UDP_GRO
   // Sends every datagram as ECT(0), so that queues on the way mark rather than drop it, and reports marks on received
   // datagrams (RxView::congested). Off by default: marks without a reaction are worse than drops.
   bool ecn = false;

@@ -60,6 +60,7 @@ class PacketPort final : public Port {
   std::string warning() const override;
   // To the kernel, an interface re-created under the same name is a new one; the socket receives nothing until bound to it.
   std::string look_after() override;
+  bool attached() const override { return index_ != 0; }
 
  private:
   void attach(int index);

@@ -87,6 +87,9 @@ class Port : public PortSender {
   // since the last call; empty: nothing. Call this now and then.
   [[nodiscard]] virtual std::string look_after() { return {}; }
 
+  // Whether the underlying interface was there when look_after() was called last.
+  [[nodiscard]] virtual bool attached() const { return true; }
+
   [[nodiscard]] virtual int descriptor() const = 0;  // readable: there is something to receive
   // Whether frames wait for room: send() again when room_descriptor() is writable.
   [[nodiscard]] virtual bool waiting() const { return false; }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/copied.h"
@@ -27,6 +28,11 @@ constexpr std::size_t longest_tags = 8;
 XdpInterface interface_of(const std::string& name, bool waits) {
   XdpInterface interface = xdp_interface(name);
   if (!waits) interface.patience = {};
+  if (interface.longest < interface.mtu) {
+    throw Error(ErrorCode::bad_argument, "the MTU of interface '" + name + "', " + std::to_string(interface.mtu) +
+                                             ", is too long for AF_XDP, where a frame must fit into a page: ip link set " +
+                                             name + " mtu 3000");
+  }
   return interface;
 }
 
@@ -61,6 +67,7 @@ class Attached {
   [[nodiscard]] const EthernetAddress& address() const { return address_; }
   [[nodiscard]] std::span<const std::unique_ptr<XdpSocket>> sockets() const { return sockets_; }
   [[nodiscard]] XdpSocket& sending() const { return *sockets_.front(); }
+  [[nodiscard]] XdpLimit limit() const { return steering_.limit(); }
   [[nodiscard]] std::uint64_t overrun() const {
     std::uint64_t sum = 0;
     for (const auto& socket : sockets_) sum += socket->overrun();
@@ -89,6 +96,7 @@ class XdpPort final : public Port {
   PortCounters counters() const override {
     PortCounters all = counters_;
     if (attached_) all.dropped_overrun += attached_->overrun();
+    if (attached_) all.dropped_unreadable += attached_->limit().dropped;
     return all;
   }
   std::uint64_t queued_bytes() const override {
@@ -99,12 +107,14 @@ class XdpPort final : public Port {
   }
   std::string warning() const override { return {}; }  // its memory is its own
   std::string look_after() override;
+  bool attached() const override { return attached_.has_value(); }
 
  private:
   static constexpr std::size_t max_completed = virtio_net_header_bytes + 4096;
 
   // False: not a frame that can be sent; counted.
   bool prepare(std::span<std::byte>& frame);
+  std::string words_of_length();
 
   const std::string name_;
   const PortOptions options_;
@@ -112,6 +122,7 @@ class XdpPort final : public Port {
   std::optional<Attached> attached_;  // none: the interface is gone
   CopiedMemory completed_;            // a frame whose checksum was computed
   PortCounters counters_;
+  bool told_of_length_ = false;
 };
 
 void XdpPort::receive(std::vector<RxView>& into, const Endpoint& source) {
@@ -182,11 +193,22 @@ void XdpPort::send(std::span<iovec> frames) {
   socket.send();
 }
 
+// Once.
+std::string XdpPort::words_of_length() {
+  const XdpLimit limit = attached_->limit();
+  if (limit.dropped == 0 || std::exchange(told_of_length_, true)) return {};
+  return "warning: port xdp:" + name_ + " drops frames that are too long: one has " + std::to_string(limit.longest_seen) +
+         " bytes, and the MTU was " + std::to_string(attached_->interface().mtu) +
+         " when the port was opened: give the bump's ports and the hosts one MTU, and start the bump again";
+}
+
 std::string XdpPort::look_after() {
   const std::uint32_t index = ::if_nametoindex(name_.c_str());
-  if (attached_ ? index == attached_->interface().index : index == 0) return {};
+  if (attached_ && index == attached_->interface().index) return words_of_length();
+  if (!attached_ && index == 0) return {};
   if (attached_) {
     counters_.dropped_overrun += attached_->overrun();
+    counters_.dropped_unreadable += attached_->limit().dropped;
     attached_.reset();
   }
   if (index == 0) {
