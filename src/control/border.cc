@@ -117,6 +117,7 @@ session::HeartbeatReply in_lines(session::HeartbeatReply reply) {
 }
 InstallReply in_lines(InstallReply reply) {
   reply.view.mismatch = session::one_line(reply.view.mismatch);
+  reply.view.hopeless = session::one_line(reply.view.hopeless);
   return reply;
 }
 Failure in_lines(Failure failure) {

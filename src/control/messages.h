@@ -214,6 +214,7 @@ void fields(Archive& a, InstallReply& m) {
   a.number(1, "instance", m.instance);
   a.text(2, "mismatch", m.view.mismatch, session::longest_text);
   a.ranks(3, "missing", m.view.missing);
+  a.text(4, "hopeless", m.view.hopeless, session::longest_text);
 }
 template <class Archive>
 void fields(Archive& a, Uninstall& m) {

@@ -374,6 +374,7 @@ session::JobView SwitchTeller::refined(std::uint64_t job_epoch, session::JobView
   if (job == impl_->jobs.end()) return view;
   for (const auto& [name, of_switch] : job->second.views) {
     if (!of_switch.mismatch.empty()) view.mismatch = of_switch.mismatch;
+    if (!of_switch.hopeless.empty()) view.hopeless = of_switch.hopeless;
     view.missing = session::refined(view.missing, job->second.start->admission.placement, name, of_switch.missing);
   }
   return view;

@@ -12,6 +12,20 @@
 
 namespace netsum::service {
 
+namespace {
+
+// A train now and then is as a loss. Where most packets are in trains, nothing ever completes.
+std::string hopeless(const switchml::JobCounters& counters) {
+  constexpr std::uint64_t few = 64;
+  if (counters.dropped_trains < few + counters.chunks) return "";
+  return "the kernel of the switch's host merges the job's packets before the XDP program, which cannot take them (" +
+         std::to_string(counters.dropped_trains) +
+         " dropped): ethtool -K INTERFACE gro off there, and tx-udp-segmentation off at ranks' veths, or use --data-plane "
+         "sockets";
+}
+
+}  // namespace
+
 template <class Machine>
 class SwitchMlJobs<Machine>::Job final : public ServedJob {
  public:
@@ -59,6 +73,7 @@ class SwitchMlJobs<Machine>::Job final : public ServedJob {
       session::JobView of_lane;
       service_.lanes_[lane]->run([&] {
         for (const auto& chunk : service_.at(lane).stalled(epoch_, 1)) of_lane.missing = chunk.missing;
+        if (const auto counters = service_.at(lane).job_counters(epoch_)) of_lane.hopeless = hopeless(*counters);
       });
       view.merge(of_lane);
     }

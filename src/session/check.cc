@@ -247,9 +247,12 @@ std::string check(const HeartbeatReply& reply) {
 }
 
 std::string check(const JobView& view) {
-  return view.mismatch.size() <= longest_text && printable(view.mismatch)
+  if (view.mismatch.size() > longest_text || !printable(view.mismatch)) {
+    return unprintable("the text about different calls", longest_text);
+  }
+  return view.hopeless.size() <= longest_text && printable(view.hopeless)
              ? ""
-             : unprintable("the text about different calls", longest_text);
+             : unprintable("why the job cannot go on", longest_text);
 }
 
 }  // namespace netsum::session

@@ -1,4 +1,5 @@
-// Facts about a job that the data plane cannot tell its ranks itself (NetReduce: RoCEv2 packets have no field for them).
+// Facts about a job that the data plane cannot tell its ranks itself (NetReduce: RoCEv2 packets have no field for them; an
+// XDP program).
 #pragma once
 
 #include <string>
@@ -11,11 +12,13 @@ namespace netsum::session {
 struct JobView {
   std::string mismatch;  // ranks issued different calls; names them
   RankSet missing;       // ranks that the oldest sum waits for
+  std::string hopeless;  // why the data plane cannot finish the job, which ends with this; empty: it can
 
   // Adds another lane's view; for `missing` the first one wins.
   void merge(const JobView& of_lane) {
     if (!of_lane.mismatch.empty()) mismatch = of_lane.mismatch;
     if (missing.empty()) missing = of_lane.missing;
+    if (hopeless.empty()) hopeless = of_lane.hopeless;
   }
 };
 

@@ -94,6 +94,7 @@ void Rendezvous::on_stopped(std::uint64_t job_epoch) {
 
 void Rendezvous::on_view(std::uint64_t job_epoch, JobView view, Time now) {
   if (!view.mismatch.empty()) registry_.fail_mismatch(job_epoch, view.mismatch, now);
+  if (!view.hopeless.empty()) registry_.fail(job_epoch, view.hopeless, now);
   if (running_.contains(job_epoch)) views_[job_epoch] = std::move(view);
 }
 

@@ -23,7 +23,7 @@ constexpr auto reasons = std::to_array<Reason>({
     {"dropped_early", "their rank is ahead of its window"},
     {"dropped_trains",
      "the kernel merged them before the XDP program, which runs in generic mode: ethtool -K INTERFACE gro off at the "
-     "interface (netsum status names those in generic mode), and gso off at ranks' veths"},
+     "interface (netsum status names those in generic mode), and tx-udp-segmentation off at ranks' veths"},
     {"dropped_seal", "their seal is missing or wrong: another key, or a packet changed on its way"},
     {"dropped_header", "their first header does not fit their rank and ring"},
     {"dropped_misplaced", "their PSN or opcode contradicts the state of their message"},

@@ -211,7 +211,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));
-  EXPECT_EQ("same", again(InstallReply{{"differ", RankSet::first(3)}, 9}));
+  EXPECT_EQ("same", again(InstallReply{{"differ", RankSet::first(3), "merged"}, 9}));
   EXPECT_EQ("same", again(Uninstall{5}));
   EXPECT_TRUE(parse_report(view(write_report({}))));
   const std::string nonce(nonce_bytes, '\xff');
@@ -299,10 +299,11 @@ TEST(Border, TheFingerprintIsThatOfTheseLayouts) {
 // Every sentence that is ours to say passes at the other end.
 TEST(Border, SentencesLeaveAsOneLine) {
   const std::string words = "rank 1\nof " + std::string(5000, 'x');
-  const auto reply = parse<InstallReply>(view(write(InstallReply{{words, {}}, 1})));
+  const auto reply = parse<InstallReply>(view(write(InstallReply{{words, {}, words}, 1})));
   ASSERT_TRUE(reply) << reply.why();
   EXPECT_EQ(0U, reply->view.mismatch.find("rank 1 of xxx"));
   EXPECT_EQ(session::longest_text, reply->view.mismatch.size());
+  EXPECT_EQ(reply->view.mismatch, reply->view.hopeless);
   EXPECT_TRUE(parse<session::HeartbeatReply>(
       view(write(session::HeartbeatReply{session::HeartbeatReply::State::failed, words, {}, {}}))));
 }
@@ -616,7 +617,8 @@ TEST(Border, RepliesThatMakeNoSense) {
                                                {"reason", [](auto& m) { m.state = State::failed; }},
                                                {"reason", [](auto& m) { m.reason = "\x1b[2J"; }},
                                                {"rank 4096", [](auto& m) { m.lost = max_world_size; }}});
-  expect_refused<InstallReply>({}, {{"different calls", [](auto& m) { m.view.mismatch = "\n"; }}});
+  expect_refused<InstallReply>({}, {{"different calls", [](auto& m) { m.view.mismatch = "\n"; }},
+                                    {"cannot go on", [](auto& m) { m.view.hopeless = "\n"; }}});
   std::string ranks;
   protozero::pbf_writer(ranks).add_packed_uint32(3, &max_world_size, &max_world_size + 1);
   EXPECT_NE(std::string::npos, parse<InstallReply>(ranks).why().find("has a rank above 4095"));

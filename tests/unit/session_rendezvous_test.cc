@@ -183,6 +183,17 @@ TEST_F(RendezvousTest, RanksHearWhatTheDataPlaneShows) {
   EXPECT_TRUE(beat().missing.empty());
 }
 
+TEST_F(RendezvousTest, AJobThatTheDataPlaneCannotFinishEndsWithItsReason) {
+  const Admission admission = run_alone(1, "train");
+  JobView view;
+  view.hopeless = "its packets are merged";
+  aggregator.on_view(admission.job_epoch, view, now);
+  const HeartbeatReply beat = aggregator.heartbeat(admission.job_epoch, 0, admission.rank_epoch, "", now);
+  EXPECT_EQ(beat.state, State::failed);
+  EXPECT_NE(std::string::npos, beat.reason.find("job 'train': its packets are merged"));
+  EXPECT_FALSE(beat.mismatch);
+}
+
 TEST_F(RendezvousTest, AnotherTenantsJobIsUnknownAndUntouched) {
   const Admission admission = run_alone(1, "train", "a");
   EXPECT_EQ(aggregator.heartbeat(admission.job_epoch, 0, admission.rank_epoch, "b", now).state, State::unknown);
