@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/thread.h"
+#include "session/check.h"
 #include "transport/addresses/addresses.h"
 #include "transport/addresses/interfaces.h"
 #include "transport/addresses/next_hop.h"
@@ -311,7 +312,8 @@ void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline) {
     if (is_reached_over_link(site)) lanes += static_cast<std::uint32_t>(site.lanes.size());
   }
   if (lanes == 0) return;
-  const std::uint32_t each = std::max(rule.least, std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes));
+  const std::uint32_t wanted = std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes);
+  const std::uint32_t each = std::clamp(wanted, rule.least, session::most_slots);
   for (Site& site : reach.sites) site.slots_measured = each;
 }
 

@@ -76,6 +76,13 @@ TEST(Probe, WindowIsTheBandwidthDelayProduct) {
   EXPECT_EQ(probe.slots(), 128U);
 }
 
+// 100 Gbit/s, packets of 256 elements and a round trip of 100 us (Appendix C).
+TEST(Probe, WindowFillsALongFastPath) {
+  ProbeConfig long_path = config();
+  long_path.packet_bytes = 1076;
+  EXPECT_EQ(measure(long_path, 100us, 110ns).slots(), 1024U);
+}
+
 // Half a millisecond beside the round trip, so that a host may pause.
 TEST(Probe, WindowOutlastsAPauseOnShortPaths) {
   const Probe probe = measure(config(), 10us, 100us);  // 10 packets in a millisecond
@@ -89,7 +96,7 @@ TEST(Probe, WindowFillsFourSegmentTrainsOnFastShortPaths) {
 
 // Replies that come all at once show only that the path is at least as fast as a train in a quarter of its time.
 TEST(Probe, WindowHasALimit) {
-  EXPECT_EQ(measure(config(), 100ms, 0us).slots(), 256U);
+  EXPECT_EQ(measure(config(), 100ms, 0us).slots(), 4096U);
 }
 
 TEST(Probe, TrainWithLossStillMeasures) {

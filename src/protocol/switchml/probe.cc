@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::uint32_t trains_bytes = 256 * 1024;  // four trains of UDP_SEGMENT: two on the way, two being summed
 constexpr std::chrono::duration<double> pause = std::chrono::microseconds(500);
-constexpr std::uint32_t least_slots = 2, most_slots = 512;
+constexpr std::uint32_t longer = 4, most_train = 1024;
+constexpr std::uint32_t least_slots = 2, most_slots = 4096;  // 5.6 MB in packets of 1374 bytes: 450 us at 100 Gbit/s
 
 }  // namespace
 
@@ -21,13 +22,16 @@ void Probe::send_single(Time now, Sink& sink) {
   deadline_ = now + config_.patience;
 }
 
-void Probe::send_train(Time now, Sink& sink) {
+void Probe::send_train(std::uint32_t packets, Time now, Sink& sink) {
   phase_ = Phase::train;
   train_first_ = ++sequence_;
-  for (std::uint32_t i = 0; i < config_.train; ++i) {
+  train_ = packets;
+  train_replies_ = 0;
+  for (std::uint32_t i = 0; i < train_; ++i) {
     wire::switchml::write_probe(sink.datagram(config_.aggregator, config_.packet_bytes),
                                 {{wire::switchml::Type::probe, 0, 0, 0}, train_first_ + i});
   }
+  sequence_ += train_ - 1;
   sent_ = now;
   deadline_ = now + config_.patience;
 }
@@ -50,13 +54,19 @@ void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
       if (++answered_ < config_.singles)
         send_single(now, sink);
       else if (config_.train != 0)
-        send_train(now, sink);
+        send_train(config_.train, now, sink);
       else
         phase_ = Phase::done;
-    } else if (phase_ == Phase::train && reply.sequence - train_first_ < config_.train) {
+    } else if (phase_ == Phase::train && reply.sequence - train_first_ < train_) {
       if (train_replies_++ == 0) first_reply_ = now;
       last_reply_ = now;
-      if (train_replies_ == config_.train) phase_ = Phase::done;
+      if (train_replies_ < train_) continue;
+      // A train that is short beside what the path may hold shows only a bound of its rate.
+      if (packets_in(round_trip_) > 2.0 * train_ && train_ * longer <= most_train) {
+        send_train(train_ * longer, now, sink);
+      } else {
+        phase_ = Phase::done;
+      }
     }
   }
 }

@@ -1,7 +1,8 @@
 // The window from the measured bandwidth-delay product (SwitchML Appendix C), before a rank joins.
 //
 // First, single probes one after the other: the least round trip is the delay. Then one train: the time between its first
-// and last reply shows the rate at which the bottleneck passes packets of this size.
+// and last reply shows the rate at which the bottleneck passes packets of this size. On a path that may hold more than twice
+// as many packets a train four times as long follows.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace netsum::switchml {
 struct ProbeConfig {
   Endpoint aggregator;
   std::uint32_t packet_bytes = 1076;                   // a contribution's datagram
-  std::uint32_t singles = 8, train = 64;               // train 0: only tests for an answer
+  std::uint32_t singles = 8, train = 64;               // of the first train; 0: only tests for an answer
   Duration patience = std::chrono::milliseconds(200);  // for one reply
   std::uint32_t tries = 10;                            // unanswered singles in a row before giving up
 };
@@ -43,12 +44,12 @@ class Probe {
 
   [[nodiscard]] double packets_in(std::chrono::duration<double> time) const;
   void send_single(Time now, Sink& sink);
-  void send_train(Time now, Sink& sink);
+  void send_train(std::uint32_t packets, Time now, Sink& sink);
 
   ProbeConfig config_;
   Phase phase_ = Phase::singles;
   std::uint32_t sequence_ = 0, answered_ = 0, unanswered_ = 0;
-  std::uint32_t train_first_ = 0, train_replies_ = 0;
+  std::uint32_t train_ = 0, train_first_ = 0, train_replies_ = 0;
   std::uint64_t cookie_ = 0;
   Time sent_{}, deadline_ = never, first_reply_{}, last_reply_{};
   Duration round_trip_ = Duration::max();
