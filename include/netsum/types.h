@@ -126,7 +126,7 @@ struct VerbsSettings {
   // An acknowledgement is waited for 4.096 us * 2^ack_timeout, and up to four times as long (1 ... 31). Then the device
   // retransmits, `retries` times in a row (0 ... 7; soft-RoCE takes 7 as for ever, which hides a dead accelerator).
   std::uint8_t ack_timeout = 20, retries = 6;
-  std::uint8_t traffic_class = 0;  // DSCP and ECN bits of the packets' IP headers
+  std::uint8_t traffic_class = 2;  // DSCP and ECN bits of the packets' IP headers; 2: ECT(0), so that long queues mark them
   std::uint8_t service_level = 0;  // 0 ... 7: the priority that the device sends with (PFC)
 };
 

@@ -252,7 +252,7 @@ std::string check(const JobView& view) {
   }
   return view.hopeless.size() <= longest_text && printable(view.hopeless)
              ? ""
-             : unprintable("why the job cannot go on", longest_text);
+             : unprintable("why the job cannot continue", longest_text);
 }
 
 }  // namespace netsum::session

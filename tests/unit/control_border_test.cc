@@ -618,7 +618,7 @@ TEST(Border, RepliesThatMakeNoSense) {
                                                {"reason", [](auto& m) { m.reason = "\x1b[2J"; }},
                                                {"rank 4096", [](auto& m) { m.lost = max_world_size; }}});
   expect_refused<InstallReply>({}, {{"different calls", [](auto& m) { m.view.mismatch = "\n"; }},
-                                    {"cannot go on", [](auto& m) { m.view.hopeless = "\n"; }}});
+                                    {"cannot continue", [](auto& m) { m.view.hopeless = "\n"; }}});
   std::string ranks;
   protozero::pbf_writer(ranks).add_packed_uint32(3, &max_world_size, &max_world_size + 1);
   EXPECT_NE(std::string::npos, parse<InstallReply>(ranks).why().find("has a rank above 4095"));

@@ -278,7 +278,7 @@ TEST_F(VerbsRingTest, LeavesTheDeviceItsOwnValues) {
     const ibv_qp_attr &receiving = last(pair, IBV_QPS_RTR), &sending = last(pair, IBV_QPS_RTS);
     EXPECT_EQ(1, receiving.ah_attr.port_num);
     EXPECT_EQ(3, receiving.ah_attr.grh.sgid_index);
-    EXPECT_EQ(0, receiving.ah_attr.grh.traffic_class);
+    EXPECT_EQ(2, receiving.ah_attr.grh.traffic_class);  // ECT(0)
     EXPECT_EQ(0, receiving.ah_attr.sl);
     EXPECT_EQ(20, sending.timeout);
     EXPECT_EQ(6, sending.retry_cnt);

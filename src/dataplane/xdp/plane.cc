@@ -112,6 +112,7 @@ class Audience {
       told_[interface] = way;
     }
     auto next = results.begin();
+    std::string gone;  // an interface that was just removed; the others get their results
     for (std::uint32_t number = 0; number < most_; ++number) {
       if (next == results.end()) {
         bpf_map_delete_elem(map(), &number);
@@ -120,8 +121,9 @@ class Audience {
       bpf_devmap_val value{};
       value.ifindex = next->first;
       value.bpf_prog.fd = program_.function("leave");
-      if (const int result = bpf_map_update_elem(map(), &number, &value, BPF_ANY); result < 0) {
-        throw refused("having results leave on " + transport::interface_name(next->first), -result);
+      if (bpf_map_update_elem(map(), &number, &value, BPF_ANY) < 0) {
+        bpf_map_delete_elem(map(), &number);
+        gone = transport::interface_name(next->first);
       }
       ++next;
     }
@@ -130,6 +132,7 @@ class Audience {
       if (ends) forget(told.first);
       return ends;
     });
+    if (!gone.empty()) throw Error(ErrorCode::refused, "results cannot leave by " + gone);
   }
 
  private:

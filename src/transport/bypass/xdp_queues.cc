@@ -11,6 +11,12 @@
 #include "transport/bypass/xdp_steering.h"
 
 namespace netsum::transport {
+namespace {
+
+// All addresses of a host may be many.
+constexpr std::chrono::milliseconds learning_every{1500};
+
+}  // namespace
 
 // The program on an interface, and whose its queues are. Any thread's.
 class XdpLink {
@@ -57,7 +63,7 @@ class XdpLink {
   // By all lanes, but once in a while is enough.
   void learn_stations(Time at) {
     const std::lock_guard lock(mutex_);
-    if (at < learned_ + std::chrono::milliseconds(400)) return;
+    if (at < learned_ + learning_every) return;
     learned_ = at;
     try {
       steering_.learn_stations();
