@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -14,6 +15,8 @@
 #include "job.h"
 #include "netsum/error.h"
 #include "process.h"
+#include "requests.h"
+#include "run.h"
 #include "stream/operation.h"
 
 namespace netsum::mpi {
@@ -40,39 +43,41 @@ bool takes_floats(const Settings& settings, std::uint64_t numbers) {
   return settings.float32 == Float32::all || (settings.float32 == Float32::as_exact && is_as_exact(settings, numbers));
 }
 
-const CallOptions& while_waiting() {
-  static const CallOptions call = [] {
-    CallOptions options;
-    options.while_waiting = [] { Process::get().progress(); };
-    return options;
-  }();
-  return call;
-}
-
 // One call: where it goes, and what becomes of it there.
 class Call {
  public:
-  Call(Collective collective, MPI_Comm comm) : collective_(collective), comm_(comm), job_(Process::get().job_of(comm)) {}
+  Call(Collective collective, MPI_Comm comm, How how)
+      : collective_(collective), how_(how), job_(Process::get().job_of(comm)) {}
 
   [[nodiscard]] bool is_possible() const { return job_ != nullptr; }
+  [[nodiscard]] bool has_rank(int rank) const { return rank >= 0 && rank < ranks(); }
+  [[nodiscard]] int rank() const { return job_->rank(); }
   [[nodiscard]] int ranks() const { return job_->ranks(); }
 
-  // `offered`: what the call alone says; `suits`: what the job says, once the ranks are at the switch. None: MPI.
+  // `offered`: what the call alone says; `suits`: what the job says, once the ranks are at the switch. None: MPI. `body`
+  // makes a Run; one in the background has a copy of it, as long as its request is there.
   template <class Suits, class Body>
   std::optional<int> carry_out(std::uint64_t bytes, Path offered, const Suits& suits, const Body& body) {
     Process& process = Process::get();
     try {
       const Path path = choose(bytes, offered, suits);
-      process.counts().add(collective_, path, bytes);
+      // A persistent call that takes the switch counts whenever it starts.
+      const bool counts = path != Path::the_switch || how_.form != Form::persistent;
+      if (counts) process.counts().add(collective_, how_.form, path, bytes);
       if (path != Path::the_switch) return std::nullopt;
-      body(*job_);
+      if (how_.form == Form::blocking) {
+        Run run(*job_);
+        body(run);
+      } else {
+        *how_.request = process.requests().add(job_->shared_from_this(), collective_, how_.form, bytes, body);
+      }
       return MPI_SUCCESS;
     } catch (const Error& error) {
       // Nothing has happened: MPI says what is wrong with the arguments, as the communicator's error handler wants it.
       if (error.code() == ErrorCode::bad_argument) return std::nullopt;
-      return give_up(error);
+      return job_->give_up(name_of(collective_, how_.form), error);
     } catch (const std::exception& error) {
-      return give_up(Error(ErrorCode::internal, error.what()));
+      return job_->give_up(name_of(collective_, how_.form), Error(ErrorCode::internal, error.what()));
     }
   }
 
@@ -80,20 +85,16 @@ class Call {
   template <class Suits>
   Path choose(std::uint64_t bytes, Path offered, const Suits& suits) {
     if (job_->excluded()) return *job_->excluded();
-    if (bytes < Process::get().least_bytes()) return Path::too_short;
-    if (offered != Path::the_switch) return offered;
-    if (!job_->is_due(bytes)) return Path::not_yet;
-    if (!job_->join(comm_)) return Path::not_joined;
-    return suits(job_->at_switch());
-  }
-
-  [[nodiscard]] int give_up(const Error& error) {
-    job_->give_up(error);
-    return Process::get().fail(comm_, collective_names[static_cast<std::size_t>(collective_)], error);
+    const Path path = bytes < Process::get().least_bytes(how_.form) ? Path::too_short : offered;
+    if (path == Path::the_switch) job_->count(bytes);
+    // A non-blocking call may not wait for other ranks, as a join does: the next other call joins, whichever that is.
+    if (how_.form != Form::nonblocking && job_->is_due() && !job_->join()) return Path::not_joined;
+    if (path != Path::the_switch) return path;
+    return job_->has_joined() ? suits(job_->at_switch()) : Path::not_yet;
   }
 
   const Collective collective_;
-  const MPI_Comm comm_;
+  const How how_;
   Job* const job_;
 };
 
@@ -158,8 +159,8 @@ class Operands {
   }
   [[nodiscard]] bool is_prepared() const { return reduction_.preparation != Preparation::none; }
   // In memory of its own: prepared, and made readable again. `more`: bytes behind it, for the caller.
-  [[nodiscard]] std::byte* copied(Job& job, const void* from, std::size_t more = 0) const {
-    std::byte* const data = job.scratch(bytes_ + more);
+  [[nodiscard]] std::byte* copied(Run& run, const void* from, std::size_t more = 0) const {
+    std::byte* const data = run.scratch(bytes_ + more);
     copy(data, from, bytes_);
     prepare(reduction_.preparation, numbers_.width, data, count_);
     return data;
@@ -194,16 +195,50 @@ void at_memory(const void* buffer, int elements, MPI_Datatype datatype, const Wh
   what(reinterpret_cast<void*>(lower), 1, relative);
   PMPI_Type_free(&relative);
 }
-void pack(const void* from, int elements, MPI_Datatype datatype, std::byte* to, int length, int* position, MPI_Comm comm) {
-  at_memory(from, elements, datatype, [&](const void* address, int count, MPI_Datatype type) {
-    PMPI_Pack(address, count, type, to, length, position, comm);
-  });
+
+// A datatype for as long as it is needed: the program may free its own once a call that does not block has returned.
+std::shared_ptr<const MPI_Datatype> kept(MPI_Datatype datatype, Form form) {
+  if (form == Form::blocking) return std::make_shared<const MPI_Datatype>(datatype);
+  MPI_Datatype copy = MPI_DATATYPE_NULL;
+  PMPI_Type_dup(datatype, &copy);
+  return {new MPI_Datatype(copy), [](MPI_Datatype* own) {
+            PMPI_Type_free(own);
+            delete own;
+          }};
 }
-void unpack(const std::byte* from, int length, int* position, void* to, int elements, MPI_Datatype datatype, MPI_Comm comm) {
-  at_memory(to, elements, datatype, [&](void* address, int count, MPI_Datatype type) {
-    PMPI_Unpack(from, length, position, address, count, type, comm);
-  });
-}
+
+// `count` elements of a datatype, which travel as bytes side by side.
+class Message {
+ public:
+  Message(MPI_Count count, MPI_Datatype datatype, Form form)
+      : count_(static_cast<int>(count)),
+        bytes_(bytes_of_message(count, datatype)),
+        datatype_(numbers_of(datatype) ? nullptr : kept(datatype, form)) {}
+
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  // Whether netsum can read, or write, them where the program has them.
+  [[nodiscard]] bool fits() const { return !datatype_; }
+
+  void pack(const void* from, std::byte* to) const {
+    if (!datatype_) return copy(to, from, bytes_);
+    at_memory(from, count_, *datatype_, [&](const void* address, int count, MPI_Datatype datatype) {
+      int position = 0;
+      PMPI_Pack(address, count, datatype, to, static_cast<int>(bytes_), &position, MPI_COMM_SELF);
+    });
+  }
+  void unpack(const std::byte* from, void* to) const {
+    if (!datatype_) return copy(to, from, bytes_);
+    at_memory(to, count_, *datatype_, [&](void* address, int count, MPI_Datatype datatype) {
+      int position = 0;
+      PMPI_Unpack(from, static_cast<int>(bytes_), &position, address, count, datatype, MPI_COMM_SELF);
+    });
+  }
+
+ private:
+  int count_;
+  std::uint64_t bytes_;
+  std::shared_ptr<const MPI_Datatype> datatype_;  // null: numbers side by side
+};
 
 // netsum reads it only.
 void* readable(const void* buffer) {
@@ -211,97 +246,97 @@ void* readable(const void* buffer) {
 }
 
 // Each rank keeps `own` elements of the sum, from `before` on. No rank needs the others' parts, but that costs nothing here.
-void reduce_whole(Job& job, const Operands& operands, const void* input, void* receive, std::uint64_t before,
+void reduce_whole(Run& run, const Operands& operands, const void* input, void* receive, std::uint64_t before,
                   std::uint64_t own) {
-  std::byte* const data = operands.copied(job, input);
-  job.at_switch().all_reduce(operands.view(data), operands.op(), while_waiting());
-  operands.take(receive, data, before, own);
+  std::byte* const data = operands.copied(run, input);
+  run.all_reduce(operands.view(data), operands.view(data), operands.op());
+  run.then([=] { operands.take(receive, data, before, own); });
 }
 
 }  // namespace
 
 std::optional<int> all_reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
-                              MPI_Comm comm) {
-  Call call(Collective::all_reduce, comm);
+                              MPI_Comm comm, How how) {
+  Call call(Collective::all_reduce, comm, how);
   if (!call.is_possible() || count < 0) return std::nullopt;
   const Operands operands(count, datatype, op);
   const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
-  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [=](Run& run) {
     const void* const input = is_in_place(send) ? receive : send;
     if (!operands.fits(input) || !operands.fits(receive)) {
-      return reduce_whole(job, operands, input, receive, 0, static_cast<std::uint64_t>(count));
+      return reduce_whole(run, operands, input, receive, 0, static_cast<std::uint64_t>(count));
     }
-    job.at_switch().all_reduce(operands.view(readable(input)), operands.view(receive), operands.op(), while_waiting());
+    run.all_reduce(operands.view(readable(input)), operands.view(receive), operands.op());
   });
 }
 
 std::optional<int> reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
-                          MPI_Comm comm) {
-  Call call(Collective::reduce, comm);
-  if (!call.is_possible() || count < 0) return std::nullopt;
+                          MPI_Comm comm, How how) {
+  Call call(Collective::reduce, comm, how);
+  if (!call.is_possible() || !call.has_rank(root) || count < 0) return std::nullopt;
   const Operands operands(count, datatype, op);
   const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
-  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
-    const bool takes = job.rank() == root;
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [=](Run& run) {
+    const bool takes = run.job().rank() == root;
     const void* const input = takes && is_in_place(send) ? receive : send;
     const bool direct = operands.fits(takes ? receive : input);
     std::byte* const data =
-        direct ? static_cast<std::byte*>(takes ? receive : readable(input)) : operands.copied(job, input);
+        direct ? static_cast<std::byte*>(takes ? receive : readable(input)) : operands.copied(run, input);
     if (direct && takes) copy(receive, input, operands.bytes());
-    job.at_switch().reduce(operands.view(data), operands.op(), static_cast<std::uint32_t>(root), while_waiting());
-    if (!direct && takes) operands.take(receive, data, 0, static_cast<std::uint64_t>(count));
+    run.reduce(operands.view(data), operands.op(), static_cast<std::uint32_t>(root));
+    if (direct || !takes) return;
+    run.then([=] { operands.take(receive, data, 0, static_cast<std::uint64_t>(count)); });
   });
 }
 
 std::optional<int> reduce_scatter_block(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
-                                        MPI_Comm comm) {
-  Call call(Collective::reduce_scatter_block, comm);
+                                        MPI_Comm comm, How how) {
+  Call call(Collective::reduce_scatter_block, comm, how);
   if (!call.is_possible() || count < 0) return std::nullopt;
   const Operands operands(count * call.ranks(), datatype, op);
   const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
-  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
-    const auto part = static_cast<std::uint64_t>(count), ranks = static_cast<std::uint64_t>(job.ranks());
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [=](Run& run) {
+    const auto part = static_cast<std::uint64_t>(count), ranks = static_cast<std::uint64_t>(run.job().ranks());
     const void* const input = is_in_place(send) ? receive : send;
-    if (!job.at_switch().has_own_collectives() || operands.is_prepared()) {
-      return reduce_whole(job, operands, input, receive, part * static_cast<std::uint64_t>(job.rank()), part);
+    if (!run.at_switch().has_own_collectives() || operands.is_prepared()) {
+      return reduce_whole(run, operands, input, receive, part * static_cast<std::uint64_t>(run.job().rank()), part);
     }
     // In place the output is the first part of the input, not the rank's own.
     if (!is_in_place(send) && operands.fits(input) && operands.fits(receive)) {
-      job.at_switch().reduce_scatter(operands.view(readable(input)), operands.view(receive, ranks), operands.op(),
-                                     while_waiting());
+      run.reduce_scatter(operands.view(readable(input)), operands.view(receive, ranks), operands.op());
       return;
     }
     const std::size_t own = operands.bytes() / ranks;
-    std::byte* const in = operands.copied(job, input, own);
+    std::byte* const in = operands.copied(run, input, own);
     std::byte* const out = in + operands.bytes();
-    job.at_switch().reduce_scatter(operands.view(in), operands.view(out, ranks), operands.op(), while_waiting());
-    copy(receive, out, own);
+    run.reduce_scatter(operands.view(in), operands.view(out, ranks), operands.op());
+    run.then([=] { copy(receive, out, own); });
   });
 }
 
 template <class Count>
 std::optional<int> reduce_scatter(const void* send, void* receive, const Count* counts, MPI_Datatype datatype, MPI_Op op,
-                                  MPI_Comm comm) {
-  Call call(Collective::reduce_scatter, comm);
+                                  MPI_Comm comm, How how) {
+  Call call(Collective::reduce_scatter, comm, how);
   if (!call.is_possible()) return std::nullopt;
   const std::span all(counts, static_cast<std::size_t>(call.ranks()));
   if (std::any_of(all.begin(), all.end(), [](Count count) { return count < 0; })) return std::nullopt;
   const Operands operands(std::accumulate(all.begin(), all.end(), MPI_Count{0}), datatype, op);
   const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
-  return call.carry_out(operands.bytes(), operands.offered(), suits, [&](Job& job) {
-    const auto before = std::accumulate(all.begin(), all.begin() + job.rank(), MPI_Count{0});
-    reduce_whole(job, operands, is_in_place(send) ? receive : send, receive, static_cast<std::uint64_t>(before),
-                 static_cast<std::uint64_t>(all[static_cast<std::size_t>(job.rank())]));
+  const auto before = static_cast<std::uint64_t>(std::accumulate(all.begin(), all.begin() + call.rank(), MPI_Count{0}));
+  const auto own = static_cast<std::uint64_t>(all[static_cast<std::size_t>(call.rank())]);
+  return call.carry_out(operands.bytes(), operands.offered(), suits, [=](Run& run) {
+    reduce_whole(run, operands, is_in_place(send) ? receive : send, receive, before, own);
   });
 }
 
-template std::optional<int> reduce_scatter(const void*, void*, const int*, MPI_Datatype, MPI_Op, MPI_Comm);
-template std::optional<int> reduce_scatter(const void*, void*, const MPI_Count*, MPI_Datatype, MPI_Op, MPI_Comm);
+template std::optional<int> reduce_scatter(const void*, void*, const int*, MPI_Datatype, MPI_Op, MPI_Comm, How);
+template std::optional<int> reduce_scatter(const void*, void*, const MPI_Count*, MPI_Datatype, MPI_Op, MPI_Comm, How);
 
-std::optional<int> barrier(MPI_Comm comm) {
-  Call call(Collective::barrier, comm);
+std::optional<int> barrier(MPI_Comm comm, How how) {
+  Call call(Collective::barrier, comm, how);
   if (!call.is_possible()) return std::nullopt;
-  return call.carry_out(0, Path::the_switch, always, [](Job& job) { job.at_switch().barrier(while_waiting()); });
+  return call.carry_out(0, Path::the_switch, always, [](Run& run) { run.barrier(); });
 }
 
 namespace {
@@ -315,60 +350,43 @@ Path can_move(std::uint64_t bytes) {
 
 }  // namespace
 
-std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm comm) {
-  Call call(Collective::broadcast, comm);
-  if (!call.is_possible() || count < 0) return std::nullopt;
-  const std::uint64_t bytes = bytes_of_message(count, datatype);
-  return call.carry_out(bytes, can_move(bytes), always, [&](Job& job) {
+std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm comm, How how) {
+  Call call(Collective::broadcast, comm, how);
+  if (!call.is_possible() || !call.has_rank(root) || count < 0) return std::nullopt;
+  const Message message(count, datatype, how.form);
+  return call.carry_out(message.bytes(), can_move(message.bytes()), always, [=](Run& run) {
     const auto from = static_cast<std::uint32_t>(root);
-    if (numbers_of(datatype)) {
-      job.at_switch().broadcast(std::span(static_cast<std::byte*>(buffer), bytes), from, while_waiting());
-      return;
-    }
-    std::byte* const packed = job.scratch(bytes);
-    const auto elements = static_cast<int>(count), length = static_cast<int>(bytes);
-    int position = 0;
-    if (job.rank() == root) pack(buffer, elements, datatype, packed, length, &position, comm);
-    job.at_switch().broadcast(std::span(packed, bytes), from, while_waiting());
-    if (job.rank() != root) unpack(packed, length, &position, buffer, elements, datatype, comm);
+    if (message.fits()) return run.broadcast({static_cast<std::byte*>(buffer), message.bytes()}, from);
+    std::byte* const packed = run.scratch(message.bytes());
+    const bool sends = run.job().rank() == root;
+    if (sends) message.pack(buffer, packed);
+    run.broadcast({packed, message.bytes()}, from);
+    if (!sends) run.then([=] { message.unpack(packed, buffer); });
   });
 }
 
 std::optional<int> all_gather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* receive, MPI_Count count,
-                              MPI_Datatype datatype, MPI_Comm comm) {
-  Call call(Collective::all_gather, comm);
+                              MPI_Datatype datatype, MPI_Comm comm, How how) {
+  Call call(Collective::all_gather, comm, how);
   if (!call.is_possible() || count < 0 || send_count < 0) return std::nullopt;
-  const std::uint64_t bytes = bytes_of_message(count * call.ranks(), datatype);
+  const Message all(count * call.ranks(), datatype, how.form);
+  const bool in_place = is_in_place(send);
+  const Message own = in_place ? Message(count, datatype, how.form) : Message(send_count, send_type, how.form);
+  MPI_Aint lower = 0, extent = 0;
+  if (in_place) PMPI_Type_get_extent(datatype, &lower, &extent);
+  const void* const input = in_place ? static_cast<std::byte*>(receive) + extent * count * call.rank() : send;
   // One broadcast from each rank is no better than MPI's own.
   const auto suits = [](const Communicator& communicator) {
     return communicator.has_own_collectives() ? Path::the_switch : Path::not_offered;
   };
-  return call.carry_out(bytes, can_move(bytes), suits, [&](Job& job) {
-    const std::uint64_t part = bytes / static_cast<std::uint64_t>(job.ranks());
-    const auto length = static_cast<int>(bytes), own = static_cast<int>(part);
-    const bool plain = numbers_of(datatype).has_value();
-    std::byte* const scratch = job.scratch(bytes + part);
-    std::byte* const all = plain ? static_cast<std::byte*>(receive) : scratch;
-    std::byte* const mine = scratch + bytes;
-    int position = 0;
-    if (!is_in_place(send)) {
-      pack(send, static_cast<int>(send_count), send_type, mine, own, &position, comm);
-    } else {
-      MPI_Aint lower = 0, extent = 0;
-      PMPI_Type_get_extent(datatype, &lower, &extent);
-      const void* const place = static_cast<std::byte*>(receive) + extent * count * job.rank();
-      pack(place, static_cast<int>(count), datatype, mine, own, &position, comm);
-    }
-    job.at_switch().all_gather(std::span<const std::byte>(mine, part), std::span(all, bytes), while_waiting());
-    position = 0;
-    if (!plain) unpack(all, length, &position, receive, static_cast<int>(count) * job.ranks(), datatype, comm);
+  return call.carry_out(all.bytes(), can_move(all.bytes()), suits, [=](Run& run) {
+    const bool direct = all.fits();
+    std::byte* const mine = run.scratch(own.bytes() + (direct ? 0 : all.bytes()));
+    std::byte* const whole = direct ? static_cast<std::byte*>(receive) : mine + own.bytes();
+    own.pack(input, mine);
+    run.all_gather({mine, own.bytes()}, {whole, all.bytes()});
+    if (!direct) run.then([=] { all.unpack(whole, receive); });
   });
-}
-
-void all_reduce_nonblocking(MPI_Count count, MPI_Datatype datatype, MPI_Comm comm) {
-  Call call(Collective::all_reduce_nonblocking, comm);
-  if (!call.is_possible() || count < 0) return;
-  static_cast<void>(call.carry_out(bytes_of_message(count, datatype), Path::not_offered, always, [](Job&) {}));
 }
 
 }  // namespace netsum::mpi

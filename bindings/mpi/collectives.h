@@ -6,23 +6,29 @@
 
 #include <optional>
 
+#include "path.h"
+
 namespace netsum::mpi {
 
+struct How {
+  Form form = Form::blocking;
+  MPI_Request* request = nullptr;  // where the request goes, if the call has one
+};
+
 [[nodiscard]] std::optional<int> all_reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype,
-                                            MPI_Op op, MPI_Comm comm);
+                                            MPI_Op op, MPI_Comm comm, How how = {});
 [[nodiscard]] std::optional<int> reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
-                                        int root, MPI_Comm comm);
-[[nodiscard]] std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm comm);
-[[nodiscard]] std::optional<int> barrier(MPI_Comm comm);
+                                        int root, MPI_Comm comm, How how = {});
+[[nodiscard]] std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm comm,
+                                           How how = {});
+[[nodiscard]] std::optional<int> barrier(MPI_Comm comm, How how = {});
 // Count: int or MPI_Count.
 template <class Count>
 [[nodiscard]] std::optional<int> reduce_scatter(const void* send, void* receive, const Count* counts, MPI_Datatype datatype,
-                                                MPI_Op op, MPI_Comm comm);
+                                                MPI_Op op, MPI_Comm comm, How how = {});
 [[nodiscard]] std::optional<int> reduce_scatter_block(const void* send, void* receive, MPI_Count count,
-                                                      MPI_Datatype datatype, MPI_Op op, MPI_Comm comm);
+                                                      MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, How how = {});
 [[nodiscard]] std::optional<int> all_gather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* receive,
-                                            MPI_Count count, MPI_Datatype datatype, MPI_Comm comm);
-// Only counts.
-void all_reduce_nonblocking(MPI_Count count, MPI_Datatype datatype, MPI_Comm comm);
+                                            MPI_Count count, MPI_Datatype datatype, MPI_Comm comm, How how = {});
 
 }  // namespace netsum::mpi

@@ -41,12 +41,14 @@ std::string Counts::report(int rank, int ranks) const {
   text += line;
   for (std::size_t path = 0; path < paths; ++path) {
     Row row;
-    for (std::size_t i = 0; i < collective_names.size(); ++i) {
+    for (std::size_t i = 0; i < counts_[path].size(); ++i) {
       const std::uint64_t calls = counts_[path][i].calls.load();
       if (calls == 0) continue;
       row.calls += calls;
       row.bytes += counts_[path][i].bytes.load();
-      row.collectives += (row.collectives.empty() ? "" : ", ") + std::to_string(calls) + " " + collective_names[i];
+      const std::string name =
+          name_of(static_cast<Collective>(i % collective_names.size()), static_cast<Form>(i / collective_names.size()));
+      row.collectives += (row.collectives.empty() ? "" : ", ") + std::to_string(calls) + " " + name;
     }
     if (row.calls == 0) continue;
     const bool by_switch = path == static_cast<std::size_t>(Path::the_switch);

@@ -14,8 +14,9 @@ namespace netsum::mpi {
 // Of this process. Any thread.
 class Counts {
  public:
-  void add(Collective collective, Path path, std::uint64_t bytes) {
-    Count& count = counts_[static_cast<std::size_t>(path)][static_cast<std::size_t>(collective)];
+  void add(Collective collective, Form form, Path path, std::uint64_t bytes) {
+    const std::size_t call = static_cast<std::size_t>(form) * collective_names.size() + static_cast<std::size_t>(collective);
+    Count& count = counts_[static_cast<std::size_t>(path)][call];
     count.calls.fetch_add(1, std::memory_order_relaxed);
     count.bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
@@ -29,7 +30,7 @@ class Counts {
   struct Count {
     std::atomic<std::uint64_t> calls{0}, bytes{0};
   };
-  std::array<std::array<Count, collective_names.size()>, paths> counts_;
+  std::array<std::array<Count, forms * collective_names.size()>, paths> counts_;
 };
 
 }  // namespace netsum::mpi

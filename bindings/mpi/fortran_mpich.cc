@@ -25,4 +25,11 @@ void mpi_barrier_f08_(const MPI_Fint* comm, MPI_Fint* code) {
   set(code, MPI_Barrier(*comm));
 }
 
+void mpi_ibarrier_f08_(const MPI_Fint* comm, MPI_Fint* request, MPI_Fint* code) {
+  set(code, MPI_Ibarrier(*comm, request));
+}
+void mpi_barrier_init_f08_(const MPI_Fint* comm, const MPI_Fint* info, MPI_Fint* request, MPI_Fint* code) {
+  set(code, MPI_Barrier_init(*comm, *info, request));
+}
+
 }  // extern "C"

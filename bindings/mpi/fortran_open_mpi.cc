@@ -44,6 +44,14 @@ MPI_Comm communicator(const MPI_Fint* handle) {
 void set(MPI_Fint* into, int code) {
   if (into != nullptr) *into = code;  // mpi_f08's is optional
 }
+// `call` is one that does not block, without its request.
+template <class Call>
+void begin(const Call& call, MPI_Fint* request, MPI_Fint* code) {
+  MPI_Request started = MPI_REQUEST_NULL;
+  const int result = call(&started);
+  if (result == MPI_SUCCESS) *request = PMPI_Request_c2f(started);
+  set(code, result);
+}
 
 }  // namespace
 
@@ -89,13 +97,56 @@ void ompi_allgather_f(char* send, const MPI_Fint* send_count, const MPI_Fint* se
   set(code, MPI_Allgather(buffer_of(send), *send_count, type(send_type), buffer_of(receive), *count, type(datatype),
                           communicator(comm)));
 }
+void ompi_ibarrier_f(const MPI_Fint* comm, MPI_Fint* request, MPI_Fint* code) {
+  begin([&](MPI_Request* started) { return MPI_Ibarrier(communicator(comm), started); }, request, code);
+}
+void ompi_ibcast_f(char* buffer, const MPI_Fint* count, const MPI_Fint* datatype, const MPI_Fint* root, const MPI_Fint* comm,
+                   MPI_Fint* request, MPI_Fint* code) {
+  const auto call = [&](MPI_Request* started) {
+    return MPI_Ibcast(buffer_of(buffer), *count, type(datatype), *root, communicator(comm), started);
+  };
+  begin(call, request, code);
+}
 void ompi_iallreduce_f(char* send, char* receive, const MPI_Fint* count, const MPI_Fint* datatype, const MPI_Fint* op,
                        const MPI_Fint* comm, MPI_Fint* request, MPI_Fint* code) {
-  MPI_Request started = MPI_REQUEST_NULL;
-  const int result = MPI_Iallreduce(buffer_of(send), buffer_of(receive), *count, type(datatype), operation(op),
-                                    communicator(comm), &started);
-  if (result == MPI_SUCCESS) *request = PMPI_Request_c2f(started);
-  set(code, result);
+  const auto call = [&](MPI_Request* started) {
+    return MPI_Iallreduce(buffer_of(send), buffer_of(receive), *count, type(datatype), operation(op), communicator(comm),
+                          started);
+  };
+  begin(call, request, code);
+}
+void ompi_ireduce_f(char* send, char* receive, const MPI_Fint* count, const MPI_Fint* datatype, const MPI_Fint* op,
+                    const MPI_Fint* root, const MPI_Fint* comm, MPI_Fint* request, MPI_Fint* code) {
+  const auto call = [&](MPI_Request* started) {
+    return MPI_Ireduce(buffer_of(send), buffer_of(receive), *count, type(datatype), operation(op), *root, communicator(comm),
+                       started);
+  };
+  begin(call, request, code);
+}
+void ompi_ireduce_scatter_f(char* send, char* receive, const MPI_Fint* counts, const MPI_Fint* datatype, const MPI_Fint* op,
+                            const MPI_Fint* comm, MPI_Fint* request, MPI_Fint* code) {
+  const auto call = [&](MPI_Request* started) {
+    return MPI_Ireduce_scatter(buffer_of(send), buffer_of(receive), counts, type(datatype), operation(op),
+                               communicator(comm), started);
+  };
+  begin(call, request, code);
+}
+void ompi_ireduce_scatter_block_f(char* send, char* receive, const MPI_Fint* count, const MPI_Fint* datatype,
+                                  const MPI_Fint* op, const MPI_Fint* comm, MPI_Fint* request, MPI_Fint* code) {
+  const auto call = [&](MPI_Request* started) {
+    return MPI_Ireduce_scatter_block(buffer_of(send), buffer_of(receive), *count, type(datatype), operation(op),
+                                     communicator(comm), started);
+  };
+  begin(call, request, code);
+}
+void ompi_iallgather_f(char* send, const MPI_Fint* send_count, const MPI_Fint* send_type, char* receive,
+                       const MPI_Fint* count, const MPI_Fint* datatype, const MPI_Fint* comm, MPI_Fint* request,
+                       MPI_Fint* code) {
+  const auto call = [&](MPI_Request* started) {
+    return MPI_Iallgather(buffer_of(send), *send_count, type(send_type), buffer_of(receive), *count, type(datatype),
+                          communicator(comm), started);
+  };
+  begin(call, request, code);
 }
 
 // A compiler's spellings of the same procedures.
@@ -113,6 +164,12 @@ NETSUM_SPELLINGS(reduce);
 NETSUM_SPELLINGS(reduce_scatter);
 NETSUM_SPELLINGS(reduce_scatter_block);
 NETSUM_SPELLINGS(allgather);
+NETSUM_SPELLINGS(ibarrier);
+NETSUM_SPELLINGS(ibcast);
 NETSUM_SPELLINGS(iallreduce);
+NETSUM_SPELLINGS(ireduce);
+NETSUM_SPELLINGS(ireduce_scatter);
+NETSUM_SPELLINGS(ireduce_scatter_block);
+NETSUM_SPELLINGS(iallgather);
 #undef NETSUM_SPELLINGS
 }

@@ -97,7 +97,7 @@ std::vector<std::string> shards_of(MPI_Comm comm, int rank, int ranks, std::opti
 
 }  // namespace
 
-Job::Job(MPI_Comm comm) {
+Job::Job(MPI_Comm comm) : comm_(comm) {
   PMPI_Comm_rank(comm, &rank_);
   PMPI_Comm_size(comm, &ranks_);
   const Settings& settings = Process::get().settings();
@@ -116,18 +116,24 @@ Job::Job(MPI_Comm comm) {
   }
 }
 
-bool Job::is_due(std::uint64_t bytes) {
-  if (communicator_ || failure_) return true;
-  const Settings& settings = Process::get().settings();
+void Job::count(std::uint64_t bytes) {
   ++calls_;
   bytes_ += bytes;
+}
+
+bool Job::is_due() const {
+  if (has_decided() || calls_ == 0) return false;
+  const Settings& settings = Process::get().settings();
   return calls_ >= settings.join_calls || bytes_ >= bytes_worth_joining || settings.common.mode == Mode::force;
 }
 
-bool Job::join(MPI_Comm comm) {
-  if (communicator_) return true;
+bool Job::has_joined() const {
   if (failure_) throw failed_earlier("the communicator", *failure_);
-  const auto why_not = try_to_join(comm);
+  return communicator_ != nullptr;
+}
+
+bool Job::join() {
+  const auto why_not = try_to_join();
   Process& process = Process::get();
   const settings::Settings& settings = process.settings().common;
   const bool tells = settings.log == LogLevel::debug || (settings.log == LogLevel::info && rank_ == 0);
@@ -147,7 +153,8 @@ bool Job::join(MPI_Comm comm) {
 }
 
 // All ranks make the same steps: after each, all know whether it succeeded everywhere.
-std::optional<std::string> Job::try_to_join(MPI_Comm comm) {
+std::optional<std::string> Job::try_to_join() {
+  const MPI_Comm comm = comm_;
   Process& process = Process::get();
   const Settings& settings = process.settings();
   const bool has_place = process.take_place();
@@ -192,9 +199,14 @@ std::optional<std::string> Job::try_to_join(MPI_Comm comm) {
   return std::nullopt;
 }
 
-void Job::give_up(const Error& why) {
-  failure_ = why;
+int Job::give_up(const std::string& call, const Error& why) {
+  if (!failure_) failure_ = why;
   leave();
+  return tell(call, why);
+}
+
+int Job::tell(const std::string& call, const Error& error) const {
+  return Process::get().fail(comm_, call, error);
 }
 
 void Job::leave() {

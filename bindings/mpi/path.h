@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace netsum::mpi {
 
@@ -14,13 +16,21 @@ enum class Collective : std::uint8_t {
   barrier,
   reduce_scatter,
   reduce_scatter_block,
-  all_gather,
-  all_reduce_nonblocking
+  all_gather
 };
+constexpr std::array<const char*, 7> collective_names = {
+    "Allreduce", "Reduce", "Bcast", "Barrier", "Reduce_scatter", "Reduce_scatter_block", "Allgather"};
 
-constexpr std::array<const char*, 8> collective_names = {"MPI_Allreduce", "MPI_Reduce",         "MPI_Bcast",
-                                                         "MPI_Barrier",   "MPI_Reduce_scatter", "MPI_Reduce_scatter_block",
-                                                         "MPI_Allgather", "MPI_Iallreduce"};
+// Whether a call ends before it returns, or has a request; one that persists begins with MPI_Start.
+enum class Form : std::uint8_t { blocking, nonblocking, persistent };
+constexpr std::size_t forms = 3;
+
+// MPI's: "MPI_Allreduce", "MPI_Iallreduce", "MPI_Allreduce_init".
+[[nodiscard]] inline std::string name_of(Collective collective, Form form) {
+  std::string name = collective_names[static_cast<std::size_t>(collective)];
+  if (form == Form::nonblocking) name[0] = static_cast<char>(std::tolower(name[0]));
+  return (form == Form::nonblocking ? "MPI_I" : "MPI_") + name + (form == Form::persistent ? "_init" : "");
+}
 
 // Each depends only on what all ranks of the call have in common.
 enum class Path : std::uint8_t {

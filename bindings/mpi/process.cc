@@ -114,9 +114,10 @@ int Process::begin() {
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   shards_ = std::make_unique<Shards>(broadcast_text(rank == 0 ? random_name() : "", 0, MPI_COMM_WORLD), settings_.common);
-  least_bytes_ = settings_.min_bytes.value_or(mpi::least_bytes(all_on_one_host()));
+  on_one_host_ = all_on_one_host();
   PMPI_Comm_group(MPI_COMM_WORLD, &world_);
   PMPI_Comm_dup(MPI_COMM_WORLD, &quiet_);
+  requests_.begin();
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Process::forget, &key_, nullptr);
   running_ = true;
   return MPI_SUCCESS;
@@ -125,8 +126,9 @@ int Process::begin() {
 void Process::end() {
   if (!running_) return;
   running_ = false;
+  requests_.end();
   PMPI_Barrier(MPI_COMM_WORLD);  // no rank is inside a call that needs this one
-  for (Job* const job : jobs_) job->leave();
+  for (const auto& [known, job] : jobs_) job->leave();
   for (const std::future<void>& each : leaving_) each.wait();
   PMPI_Barrier(MPI_COMM_WORLD);  // no rank needs this one's shard any more
   shards_.reset();
@@ -149,21 +151,21 @@ Job* Process::job_of(MPI_Comm comm) {
   int found = 0;
   if (PMPI_Comm_get_attr(comm, key_, static_cast<void*>(&known), &found) != MPI_SUCCESS) return nullptr;
   if (found != 0) return static_cast<Job*>(known);
-  auto job = std::make_unique<Job>(comm);
+  const auto job = std::make_shared<Job>(comm);
   if (PMPI_Comm_set_attr(comm, key_, job.get()) != MPI_SUCCESS) return nullptr;
   const std::lock_guard lock(mutex_);
-  jobs_.insert(job.get());
-  return job.release();
+  jobs_.emplace(job.get(), job);
+  return job.get();
 }
 
 int Process::forget(MPI_Comm, int, void* known, void*) {
   Process& process = get();
-  std::unique_ptr<Job> job(static_cast<Job*>(known));
+  std::shared_ptr<Job> job;  // its requests may have it too: it leaves with the last of them
   {
     const std::lock_guard lock(process.mutex_);
-    process.jobs_.erase(job.get());
+    job = process.jobs_.extract(static_cast<Job*>(known)).mapped();
   }
-  job->leave();
+  job->lose_communicator();
   return MPI_SUCCESS;
 }
 

@@ -7,15 +7,16 @@
 #include <atomic>
 #include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "counts.h"
 #include "netsum/communicator.h"
+#include "requests.h"
 #include "settings.h"
 #include "shards.h"
 
@@ -40,9 +41,12 @@ class Process {
 
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] Counts& counts() { return counts_; }
+  [[nodiscard]] Requests& requests() { return requests_; }
   [[nodiscard]] Shards& shards() { return *shards_; }
-  // Of a call that takes the switch.
-  [[nodiscard]] std::uint64_t least_bytes() const { return least_bytes_; }
+  // Of a call of this form that takes the switch.
+  [[nodiscard]] std::uint64_t least_bytes(Form form) const {
+    return settings_.min_bytes.value_or(mpi::least_bytes(on_one_host_, form));
+  }
   // MPI_COMM_WORLD's.
   [[nodiscard]] MPI_Group world() const { return world_; }
   // Whether a packed element is its bytes and nothing else: then the length of a message is all that ranks need to agree on.
@@ -70,18 +74,19 @@ class Process {
   bool running_ = false;
   Settings settings_;
   Counts counts_;
+  Requests requests_;
   std::unique_ptr<Shards> shards_;
   MPI_Group world_ = MPI_GROUP_NULL;
   MPI_Comm quiet_ = MPI_COMM_NULL;  // for progress(): nobody sends there. Of several ranks: else MPICH makes no progress
   int key_ = MPI_KEYVAL_INVALID;
   bool packs_bytes_ = false;
-  std::uint64_t least_bytes_ = 0;
+  bool on_one_host_ = false;                                                          // all ranks of MPI_COMM_WORLD
   std::array<int, static_cast<std::size_t>(ErrorCode::internal) + 1> error_codes_{};  // by netsum's
 
   std::atomic<bool> told_{false};
 
-  std::mutex mutex_;  // guards the members below; nothing waits under it
-  std::set<Job*> jobs_;
+  std::mutex mutex_;                           // guards the members below; nothing waits under it
+  std::map<Job*, std::shared_ptr<Job>> jobs_;  // of the communicators that there are
   int places_ = 0;
   std::vector<std::future<void>> leaving_;
 };

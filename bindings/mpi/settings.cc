@@ -11,6 +11,8 @@ namespace {
 // What was measured is in docs/mpi.md. In shared memory netsum is at least as fast as MPI with any length. Over packets
 // short messages are MPI's, and as the ranks grow more, its latency grows, and netsum's does not.
 constexpr std::uint64_t least_in_memory = 0, least_in_packets = 512;
+// In the background an operation goes to another thread and back, which takes longer than MPI's short calls.
+constexpr std::uint64_t least_in_background = 65'536;
 
 // MPI has no time-outs, and a rank may compute for hours before it comes. That a rank has died is noticed within seconds.
 constexpr std::chrono::hours operation_deadline{24};
@@ -21,7 +23,8 @@ constexpr std::array reports = {Choice{"auto", Report::mostly_mpi}, Choice{"1", 
 
 }  // namespace
 
-std::uint64_t least_bytes(bool on_one_host) {
+std::uint64_t least_bytes(bool on_one_host, Form form) {
+  if (form != Form::blocking) return least_in_background;
   return on_one_host ? least_in_memory : least_in_packets;
 }
 

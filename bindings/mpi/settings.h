@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/settings/settings.h"
+#include "path.h"
 
 namespace netsum::mpi {
 
@@ -27,8 +28,8 @@ struct Settings {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared() const;
 };
 
-// Of calls that take the switch, by default.
-[[nodiscard]] std::uint64_t least_bytes(bool on_one_host);
+// Of calls of this form that take the switch, by default.
+[[nodiscard]] std::uint64_t least_bytes(bool on_one_host, Form form);
 
 // Throws Error: bad_argument.
 [[nodiscard]] Settings settings_from_environment();

@@ -1,10 +1,12 @@
 # libnetsum-mpi.so, in front of each MPI that is installed.
 foreach(mpi IN LISTS NETSUM_MPIS)
   set(programs ${CMAKE_BINARY_DIR}/tests/mpi/${mpi})
-  add_executable(mpi_operations_${mpi} mpi/operations.cc)
-  netsum_use_mpi(mpi_operations_${mpi} ${mpi})
-  target_link_libraries(mpi_operations_${mpi} PRIVATE netsum_options)
-  set_target_properties(mpi_operations_${mpi} PROPERTIES OUTPUT_NAME mpi_operations RUNTIME_OUTPUT_DIRECTORY ${programs})
+  foreach(program IN ITEMS operations requests)
+    add_executable(mpi_${program}_${mpi} mpi/${program}.cc)
+    netsum_use_mpi(mpi_${program}_${mpi} ${mpi})
+    target_link_libraries(mpi_${program}_${mpi} PRIVATE netsum_options)
+    set_target_properties(mpi_${program}_${mpi} PROPERTIES OUTPUT_NAME mpi_${program} RUNTIME_OUTPUT_DIRECTORY ${programs})
+  endforeach()
   foreach(program IN ITEMS by_include by_module)
     add_custom_command(OUTPUT ${programs}/mpi_${program} DEPENDS mpi/${program}.f90
                        COMMAND mpifort.${mpi} -fallow-argument-mismatch -J${programs} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${program}.f90 -o ${programs}/mpi_${program})

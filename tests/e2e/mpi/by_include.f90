@@ -3,9 +3,10 @@ program by_include
   implicit none
   include 'mpif.h'
   integer :: rank, ranks, code, i
-  integer :: numbers(5), total(5), counts(64)
+  integer :: numbers(5), total(5), parts(4), counts(64)
   double precision :: values(3)
-  logical :: all_true, own
+  integer :: requests(4), statuses(MPI_STATUS_SIZE, 2), barrier
+  logical :: all_true, own, done
 
   call MPI_Init(code)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, code)
@@ -38,6 +39,19 @@ program by_include
   call MPI_Reduce_scatter(numbers, total, counts, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, code)
   if (rank == 1) call check(total(1) == 3 * ranks .and. total(3) == 5 * ranks, 'MPI_Reduce_scatter')
   call MPI_Barrier(MPI_COMM_WORLD, code)
+  parts = rank
+  do i = 1, 4
+    call MPI_Iallreduce(MPI_IN_PLACE, parts(i), 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, requests(i), code)
+  end do
+  call MPI_Ibarrier(MPI_COMM_WORLD, barrier, code)
+  call MPI_Wait(requests(4), MPI_STATUS_IGNORE, code)
+  call MPI_Waitall(2, requests(2), statuses, code)
+  done = .false.
+  do while (.not. done)
+    call MPI_Test(requests(1), done, MPI_STATUS_IGNORE, code)
+  end do
+  call check(all(parts == ranks * (ranks - 1) / 2), 'MPI_Iallreduce')
+  call MPI_Wait(barrier, MPI_STATUS_IGNORE, code)
   call MPI_Finalize(code)
 
 contains

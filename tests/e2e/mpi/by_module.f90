@@ -6,6 +6,10 @@ program by_module
   integer :: numbers(5), total(5)
   real :: values(3)
   type(MPI_Comm) :: copy
+  type(MPI_Request) :: requests(4), barrier
+  integer, asynchronous :: parts(4)
+  integer :: i
+  logical :: done
 
   call MPI_Init_thread(MPI_THREAD_FUNNELED, provided)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank)
@@ -24,6 +28,19 @@ program by_module
   call check(all(numbers == 1), 'MPI_Bcast')
   call MPI_Comm_free(copy)
   call MPI_Barrier(MPI_COMM_WORLD)
+  parts = rank
+  do i = 1, 4
+    call MPI_Iallreduce(MPI_IN_PLACE, parts(i), 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, requests(i))
+  end do
+  call MPI_Ibarrier(MPI_COMM_WORLD, barrier)
+  call MPI_Wait(requests(4), MPI_STATUS_IGNORE)
+  call MPI_Waitall(2, requests(2:3), MPI_STATUSES_IGNORE)
+  done = .false.
+  do while (.not. done)
+    call MPI_Test(requests(1), done, MPI_STATUS_IGNORE)
+  end do
+  call check(all(parts == ranks * (ranks - 1) / 2), 'MPI_Iallreduce')
+  call MPI_Wait(barrier, MPI_STATUS_IGNORE)
   call MPI_Finalize()
 
 contains

@@ -11,28 +11,11 @@
 #include <string>
 #include <thread>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
+#include "program.h"
+
 namespace {
-
-int rank_of(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
-int size_of(MPI_Comm comm) {
-  int size = 0;
-  MPI_Comm_size(comm, &size);
-  return size;
-}
-
-int wrong = 0;
-
-void check(bool right, const std::string& what) {
-  if (right) return;
-  if (++wrong <= 20) std::fprintf(stderr, "rank %d: wrong: %s\n", rank_of(MPI_COMM_WORLD), what.c_str());
-}
 
 std::uint64_t next(std::uint64_t& state) {
   state = state * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -252,12 +235,6 @@ void compare_others() {
   MPI_Allreduce(&rank, &got, 1, MPI_INT, squares, MPI_COMM_WORLD);
   check(got == by_mpi, "a user's operation");
   MPI_Op_free(&squares);
-  MPI_Request request = MPI_REQUEST_NULL;
-  const int one = 1;
-  int sum = 0;
-  MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
-  MPI_Wait(&request, MPI_STATUS_IGNORE);
-  check(sum == ranks, "MPI_Iallreduce");
 }
 
 // Rank 0's buffers are not aligned, and the others' are.
@@ -346,17 +323,6 @@ void compare_moves() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-int sum_of_ranks(MPI_Comm comm, std::size_t count = 1) {
-  std::vector<int> numbers(count, rank_of(comm));
-  MPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(count), MPI_INT, MPI_SUM, comm);
-  return numbers.back();
-}
-
-void check_sum(MPI_Comm comm, const std::string& what, std::size_t count = 1) {
-  const int ranks = size_of(comm);
-  check(sum_of_ranks(comm, count) == ranks * (ranks - 1) / 2, what);
-}
-
 void use_communicators() {
   const int rank = rank_of(MPI_COMM_WORLD);
   for (int turn = 0; turn < 68; ++turn) {  // more than may be joined at a time, one after the other
@@ -392,6 +358,7 @@ void use_communicators() {
 
 // Each thread has a communicator; all of them call at once.
 void use_threads() {
+  if (!may_use_threads()) return;
   std::vector<MPI_Comm> comms(4, MPI_COMM_NULL);
   for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   std::vector<std::thread> threads;
@@ -431,38 +398,23 @@ void sum_until_error() {
   check(MPI_Bcast(&sum, 1, MPI_INT, 6, MPI_COMM_WORLD) != MPI_SUCCESS, "a broadcast from rank 6 of 2 succeeded");
   for (long turn = 0; code == MPI_SUCCESS; ++turn) {
     code = MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (turn == 0 && rank_of(MPI_COMM_WORLD) == 0) {
-      std::printf("summed\n");
-      std::fflush(stdout);
-    }
+    if (turn == 0 && rank_of(MPI_COMM_WORLD) == 0) tell("summed");
   }
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);
   check(std::string(text).find("netsum: aggregator_lost: ") != std::string::npos, std::string("the error's text: ") + text);
   check(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS, "a call after the error succeeded");
-  std::printf("error\n");
-  std::fflush(stdout);
+  tell("error");
 }
 
-constexpr std::pair<const char*, void (*)()> cases[] = {
-    {"operations", &compare_operations},   {"others", &compare_others}, {"moves", &compare_moves},
-    {"communicators", &use_communicators}, {"threads", &use_threads},   {"progress", &wait_for_progress},
-    {"until-error", &sum_until_error}};
+constexpr Case cases[] = {{"operations", &compare_operations}, {"others", &compare_others},
+                          {"moves", &compare_moves},           {"communicators", &use_communicators},
+                          {"threads", &use_threads},           {"progress", &wait_for_progress},
+                          {"until-error", &sum_until_error}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  bool known = false;
-  for (const auto& [name, run] : cases) {
-    if (argc != 2 || std::strcmp(name, argv[1]) != 0) continue;
-    known = true;
-    if (run == &use_threads && provided != MPI_THREAD_MULTIPLE) continue;
-    run();
-  }
-  check(known, "usage: mpi_operations CASE");
-  MPI_Finalize();
-  return wrong == 0 ? 0 : 1;
+  return run_case(cases, argc, argv);
 }
