@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
-#include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "datatypes.h"
+#include "device_memory.h"
 #include "job.h"
 #include "netsum/error.h"
 #include "process.h"
@@ -46,8 +47,11 @@ bool takes_floats(const Settings& settings, std::uint64_t numbers) {
 // One call: where it goes, and what becomes of it there.
 class Call {
  public:
-  Call(Collective collective, MPI_Comm comm, How how)
-      : collective_(collective), how_(how), job_(Process::get().job_of(comm)) {}
+  // `buffers`: the program's, any addresses.
+  Call(Collective collective, MPI_Comm comm, How how, std::initializer_list<const void*> buffers)
+      : collective_(collective), how_(how), job_(Process::get().job_of(comm)) {
+    if (job_ && !job_->has_decided() && std::any_of(buffers.begin(), buffers.end(), &is_on_device)) job_->saw_device();
+  }
 
   [[nodiscard]] bool is_possible() const { return job_ != nullptr; }
   [[nodiscard]] bool has_rank(int rank) const { return rank >= 0 && rank < ranks(); }
@@ -106,10 +110,6 @@ bool is_in_place(const void* buffer) {
   return buffer == MPI_IN_PLACE;
 }
 
-void copy(void* to, const void* from, std::size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
-}
-
 // What is reduced: `count` numbers of each rank, those of all parts together.
 class Operands {
  public:
@@ -155,7 +155,7 @@ class Operands {
 
   // Whether netsum can read, or write, the numbers where the program has them. Another rank's may be elsewhere.
   [[nodiscard]] bool fits(const void* buffer) const {
-    return !is_prepared() && reinterpret_cast<std::uintptr_t>(buffer) % numbers_.width == 0;
+    return !is_prepared() && reinterpret_cast<std::uintptr_t>(buffer) % numbers_.width == 0 && !is_on_device(buffer);
   }
   [[nodiscard]] bool is_prepared() const { return reduction_.preparation != Preparation::none; }
   // In memory of its own: prepared, and made readable again. `more`: bytes behind it, for the caller.
@@ -217,7 +217,7 @@ class Message {
 
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   // Whether netsum can read, or write, them where the program has them.
-  [[nodiscard]] bool fits() const { return !datatype_; }
+  [[nodiscard]] bool fits(const void* buffer) const { return !datatype_ && !is_on_device(buffer); }
 
   void pack(const void* from, std::byte* to) const {
     if (!datatype_) return copy(to, from, bytes_);
@@ -257,7 +257,7 @@ void reduce_whole(Run& run, const Operands& operands, const void* input, void* r
 
 std::optional<int> all_reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
                               MPI_Comm comm, How how) {
-  Call call(Collective::all_reduce, comm, how);
+  Call call(Collective::all_reduce, comm, how, {send, receive});
   if (!call.is_possible() || count < 0) return std::nullopt;
   const Operands operands(count, datatype, op);
   const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
@@ -272,7 +272,7 @@ std::optional<int> all_reduce(const void* send, void* receive, MPI_Count count, 
 
 std::optional<int> reduce(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
                           MPI_Comm comm, How how) {
-  Call call(Collective::reduce, comm, how);
+  Call call(Collective::reduce, comm, how, {send, receive});
   if (!call.is_possible() || !call.has_rank(root) || count < 0) return std::nullopt;
   const Operands operands(count, datatype, op);
   const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
@@ -291,7 +291,7 @@ std::optional<int> reduce(const void* send, void* receive, MPI_Count count, MPI_
 
 std::optional<int> reduce_scatter_block(const void* send, void* receive, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
                                         MPI_Comm comm, How how) {
-  Call call(Collective::reduce_scatter_block, comm, how);
+  Call call(Collective::reduce_scatter_block, comm, how, {send, receive});
   if (!call.is_possible() || count < 0) return std::nullopt;
   const Operands operands(count * call.ranks(), datatype, op);
   const auto suits = [&](const Communicator& communicator) { return operands.suits(communicator); };
@@ -317,7 +317,7 @@ std::optional<int> reduce_scatter_block(const void* send, void* receive, MPI_Cou
 template <class Count>
 std::optional<int> reduce_scatter(const void* send, void* receive, const Count* counts, MPI_Datatype datatype, MPI_Op op,
                                   MPI_Comm comm, How how) {
-  Call call(Collective::reduce_scatter, comm, how);
+  Call call(Collective::reduce_scatter, comm, how, {send, receive});
   if (!call.is_possible()) return std::nullopt;
   const std::span all(counts, static_cast<std::size_t>(call.ranks()));
   if (std::any_of(all.begin(), all.end(), [](Count count) { return count < 0; })) return std::nullopt;
@@ -334,7 +334,7 @@ template std::optional<int> reduce_scatter(const void*, void*, const int*, MPI_D
 template std::optional<int> reduce_scatter(const void*, void*, const MPI_Count*, MPI_Datatype, MPI_Op, MPI_Comm, How);
 
 std::optional<int> barrier(MPI_Comm comm, How how) {
-  Call call(Collective::barrier, comm, how);
+  Call call(Collective::barrier, comm, how, {});
   if (!call.is_possible()) return std::nullopt;
   return call.carry_out(0, Path::the_switch, always, [](Run& run) { run.barrier(); });
 }
@@ -351,12 +351,12 @@ Path can_move(std::uint64_t bytes) {
 }  // namespace
 
 std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm comm, How how) {
-  Call call(Collective::broadcast, comm, how);
+  Call call(Collective::broadcast, comm, how, {buffer});
   if (!call.is_possible() || !call.has_rank(root) || count < 0) return std::nullopt;
   const Message message(count, datatype, how.form);
   return call.carry_out(message.bytes(), can_move(message.bytes()), always, [=](Run& run) {
     const auto from = static_cast<std::uint32_t>(root);
-    if (message.fits()) return run.broadcast({static_cast<std::byte*>(buffer), message.bytes()}, from);
+    if (message.fits(buffer)) return run.broadcast({static_cast<std::byte*>(buffer), message.bytes()}, from);
     std::byte* const packed = run.scratch(message.bytes());
     const bool sends = run.job().rank() == root;
     if (sends) message.pack(buffer, packed);
@@ -367,7 +367,7 @@ std::optional<int> broadcast(void* buffer, MPI_Count count, MPI_Datatype datatyp
 
 std::optional<int> all_gather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* receive, MPI_Count count,
                               MPI_Datatype datatype, MPI_Comm comm, How how) {
-  Call call(Collective::all_gather, comm, how);
+  Call call(Collective::all_gather, comm, how, {send, receive});
   if (!call.is_possible() || count < 0 || send_count < 0) return std::nullopt;
   const Message all(count * call.ranks(), datatype, how.form);
   const bool in_place = is_in_place(send);
@@ -380,7 +380,7 @@ std::optional<int> all_gather(const void* send, MPI_Count send_count, MPI_Dataty
     return communicator.has_own_collectives() ? Path::the_switch : Path::not_offered;
   };
   return call.carry_out(all.bytes(), can_move(all.bytes()), suits, [=](Run& run) {
-    const bool direct = all.fits();
+    const bool direct = all.fits(receive);
     std::byte* const mine = run.scratch(own.bytes() + (direct ? 0 : all.bytes()));
     std::byte* const whole = direct ? static_cast<std::byte*>(receive) : mine + own.bytes();
     own.pack(input, mine);

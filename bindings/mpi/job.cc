@@ -164,8 +164,12 @@ std::optional<std::string> Job::try_to_join() {
   };
   std::string name = (settings.common.job.empty() ? "mpi" : settings.common.job) + ".";
   name = broadcast_text(rank_ == 0 ? name + std::to_string(transport::random_number()) : "", 0, comm);
-  auto complaint =
-      first_complaint({has_place ? "" : "the process has joined jobs for as many communicators as it may"}, comm);
+  const bool is_devices = saw_device_ && settings.common.mode != Mode::force;
+  auto complaint = first_complaint(
+      {is_devices ? "calls with buffers in a GPU's memory stay with MPI (NETSUM_MODE=force copies them to and from the host)"
+       : has_place ? ""
+                   : "the process has joined jobs for as many communicators as it may"},
+      comm);
   if (complaint) return without_place(complaint);
 
   settings::Settings common = settings.common;

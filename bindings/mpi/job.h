@@ -34,6 +34,8 @@ class Job : public std::enable_shared_from_this<Job> {
 
   // Counts a call that could take the switch.
   void count(std::uint64_t bytes);
+  // A buffer that this rank passed is in a device's memory.
+  void saw_device() { saw_device_ = true; }
   // Whether joining has not been tried, and is worth it: this is the NETSUM_MPI_JOIN_CALLS-th call that could take the
   // switch, or they have carried a MiB; at once with NETSUM_MODE=force. A join takes as long as hundreds of short calls, and
   // many a communicator makes a few and goes. All ranks count the same calls.
@@ -65,6 +67,7 @@ class Job : public std::enable_shared_from_this<Job> {
   int rank_ = 0, ranks_ = 1;
   std::optional<Path> excluded_;
   std::uint64_t calls_ = 0, bytes_ = 0;  // that were counted
+  bool saw_device_ = false;
   std::unique_ptr<Communicator> communicator_;
   std::optional<Error> failure_;
   CopiedMemory scratch_;

@@ -1,4 +1,10 @@
 # libnetsum-mpi.so, in front of each MPI that is installed.
+if(NETSUM_MPIS)
+  add_library(fake_cuda MODULE mpi/fake_cuda.cc)
+  target_link_libraries(fake_cuda PRIVATE netsum_options)
+  set_target_properties(fake_cuda PROPERTIES PREFIX "" OUTPUT_NAME libcuda SUFFIX .so.1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/mpi)
+  target_link_options(fake_cuda PRIVATE -Wl,-soname,libcuda.so.1)
+endif()
 foreach(mpi IN LISTS NETSUM_MPIS)
   set(programs ${CMAKE_BINARY_DIR}/tests/mpi/${mpi})
   foreach(program IN ITEMS operations requests)
@@ -11,6 +17,8 @@ foreach(mpi IN LISTS NETSUM_MPIS)
     add_custom_command(OUTPUT ${programs}/mpi_${program} DEPENDS mpi/${program}.f90
                        COMMAND mpifort.${mpi} -fallow-argument-mismatch -J${programs} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/${program}.f90 -o ${programs}/mpi_${program})
   endforeach()
+  add_dependencies(mpi_requests_${mpi} fake_cuda)
+  target_compile_definitions(mpi_requests_${mpi} PRIVATE FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
   add_custom_target(mpi_fortran_${mpi} ALL DEPENDS ${programs}/mpi_by_include ${programs}/mpi_by_module)
   add_dependencies(mpi_fortran_${mpi} mpi_operations_${mpi}) # makes the folder
   add_test(NAME mpi_calls_${mpi} COMMAND /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/mpi_calls.py $<TARGET_FILE:netsum> ${mpi}

@@ -149,6 +149,16 @@ class Calls(unittest.TestCase):
     def test_threads_in_the_background(self):
         self.assertEqual(self.run_program("mpi_requests", "threads").switch("MPI_Iallreduce"), 4 * 100)
 
+    def test_device_memory(self):
+        """Ranks decide together before a communicator joins; later the host's memory is between."""
+        with Switch() as switch:
+            report = self.run_program("mpi_requests", "device", ranks=3, switch=switch.address, shared_memory="off")
+        self.assertEqual((report.switch(), report.switch("MPI_Iallreduce"), report.switch("MPI_Allgather")), (3, 1, 1))
+        report = self.run_program("mpi_requests", "device-first")
+        self.assertEqual(report.mpi("could not be joined"), 2)
+        report = self.run_program("mpi_requests", "device-first", mode="force")
+        self.assertEqual(report.switch(), 2)
+
     def test_messages_make_progress(self):
         self.run_program("mpi_operations", "progress")
         with Switch() as switch:

@@ -1,4 +1,5 @@
 // Collective calls in the background, beside MPI's own blocking ones: mpirun -n 2 mpi_requests CASE, as mpi_operations.
+#include <dlfcn.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -379,9 +380,111 @@ void sum_until_error() {
   tell("error");
 }
 
-constexpr Case cases[] = {{"ways", &complete_in_every_way}, {"persistent", &start_again}, {"messages", &wait_for_messages},
-                          {"order", &end_out_of_order},     {"freed", &free_early},       {"threads", &use_threads},
-                          {"until-error", &sum_until_error}};
+// fake_cuda.cc, loaded only now, as a program may load CUDA late.
+class Device {
+ public:
+  explicit Device(bool readable) : memory_(function<std::byte* (*)(int)>("fake_memory")(readable ? 1 : 0)) {}
+  // The i-th buffer there.
+  [[nodiscard]] int* buffer(int i) const { return reinterpret_cast<int*>(memory_ + (i << 18)); }
+  void copy(void* to, const void* from, std::size_t bytes) const { copy_(to, from, bytes); }
+
+ private:
+  template <class Function>
+  Function function(const char* name) const {
+    return reinterpret_cast<Function>(dlsym(library_, name));
+  }
+  void* const library_ = dlopen(FAKE_CUDA, RTLD_NOW);
+  std::byte* const memory_;
+  void (*const copy_)(void*, const void*, std::size_t) = function<void (*)(void*, const void*, std::size_t)>("fake_copy");
+};
+
+// Rank 0's buffers are on a device, and the others' are not.
+class Buffers {
+ public:
+  Buffers(const Device& device, int n)
+      : device_(device),
+        on_device_(rank_of(MPI_COMM_WORLD) == 0),
+        ranks_(size_of(MPI_COMM_WORLD)),
+        own_(static_cast<std::size_t>(n * ranks_)),
+        got_(own_.size()) {
+    for (std::size_t i = 0; i < own_.size(); ++i) own_[i] = static_cast<int>(i) + rank_of(MPI_COMM_WORLD);
+    fill();
+  }
+  int* in() { return on_device_ ? device_.buffer(0) : own_.data(); }
+  int* out() { return on_device_ ? device_.buffer(1) : got_.data(); }
+  void fill() {
+    if (on_device_) device_.copy(in(), own_.data(), own_.size() * sizeof(int));
+    if (on_device_) device_.copy(out(), own_.data(), own_.size() * sizeof(int));
+    if (!on_device_) got_ = own_;
+  }
+  // Whether the first `n` numbers of the output are so many ranks' sums from `first` on.
+  void check_sums(int n, int first, const char* what) {
+    if (on_device_) device_.copy(got_.data(), out(), got_.size() * sizeof(int));
+    bool right = true;
+    for (int i = 0; i < n; ++i)
+      right &= got_[static_cast<std::size_t>(i)] == (first + i) * ranks_ + ranks_ * (ranks_ - 1) / 2;
+    check(right, std::string(what) + " of a device's memory");
+    fill();
+  }
+  [[nodiscard]] const std::vector<int>& got() {
+    if (on_device_) device_.copy(got_.data(), out(), got_.size() * sizeof(int));
+    return got_;
+  }
+
+ private:
+  const Device& device_;
+  const bool on_device_;
+  const int ranks_;
+  std::vector<int> own_, got_;
+};
+
+void use_device() {
+  const MPI_Comm comm = MPI_COMM_WORLD;
+  const int rank = rank_of(comm), ranks = size_of(comm), n = 1000;
+  check_sum(comm, "the first sum");
+  const Device device(false);
+  Buffers buffers(device, n);
+  int* const in = buffers.in();
+  int* const out = buffers.out();
+  MPI_Allreduce(in, out, n * ranks, MPI_INT, MPI_SUM, comm);
+  buffers.check_sums(n * ranks, 0, "MPI_Allreduce");
+  MPI_Allreduce(MPI_IN_PLACE, out, n, MPI_INT, MPI_SUM, comm);
+  buffers.check_sums(n, 0, "MPI_Allreduce in place");
+  for (int root = 0; root < 2; ++root) {
+    MPI_Reduce(in, out, n, MPI_INT, MPI_SUM, root, comm);
+    if (rank == root) buffers.check_sums(n, 0, "MPI_Reduce");
+  }
+  MPI_Reduce_scatter_block(in, out, n, MPI_INT, MPI_SUM, comm);
+  buffers.check_sums(n, rank * n, "MPI_Reduce_scatter_block");
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(in, out, n, MPI_INT, MPI_SUM, comm, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  buffers.check_sums(n, 0, "MPI_Iallreduce");
+  for (int root = 0; root < 2; ++root) {
+    buffers.fill();
+    MPI_Bcast(out, n, MPI_INT, root, comm);
+    check(buffers.got()[1] == 1 + root, "MPI_Bcast of a device's memory");
+  }
+  MPI_Allgather(in, n, MPI_INT, out, n, MPI_INT, comm);
+  for (int from = 0; from < ranks; ++from) {
+    check(buffers.got()[static_cast<std::size_t>(from * n + 1)] == 1 + from, "MPI_Allgather of a device's memory");
+  }
+}
+
+// Before the communicator has joined. MPI may read this memory.
+void use_device_first() {
+  const Device device(true);
+  Buffers buffers(device, 10);
+  for (int turn = 0; turn < 2; ++turn) {
+    MPI_Allreduce(buffers.in(), buffers.out(), 10, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    buffers.check_sums(10, 0, "MPI_Allreduce");
+  }
+}
+
+constexpr Case cases[] = {
+    {"ways", &complete_in_every_way},  {"persistent", &start_again}, {"messages", &wait_for_messages},
+    {"order", &end_out_of_order},      {"freed", &free_early},       {"threads", &use_threads},
+    {"until-error", &sum_until_error}, {"device", &use_device},      {"device-first", &use_device_first}};
 
 }  // namespace
 
