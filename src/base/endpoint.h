@@ -15,6 +15,13 @@ struct Endpoint {
   std::uint32_t scope = 0;                 // IPv6 link-local interface index
 
   auto operator<=>(const Endpoint&) const = default;
+  // By hand, as compilers call memcmp() for the address, once a packet.
+  [[nodiscard]] bool operator==(const Endpoint& other) const {
+    std::uint64_t ours[2], theirs[2];
+    std::memcpy(ours, address.data(), sizeof ours);
+    std::memcpy(theirs, other.address.data(), sizeof theirs);
+    return ours[0] == theirs[0] && ours[1] == theirs[1] && port == other.port && scope == other.scope;
+  }
 };
 
 struct EndpointHash {
