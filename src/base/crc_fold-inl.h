@@ -4,6 +4,8 @@
 // Some processors have VPCLMULQDQ without AVX-512 (AMD's Zen 3, Intel's Alder Lake). They fold vectors of 256 bits. Highway
 // has no target for them, so the choice between 128 and 256 bits with AVX2 is made here.
 //
+// Each sees every vector as it is folded, in order, for what else there is to do with the same bytes.
+//
 // Words computes the CRC without folding: run(state, p, bytes); enough_below, the length from which folding is faster; and
 // beside_folding, whether words take less time than the folding that they overlap with.
 #if defined(NETSUM_BASE_CRC_FOLD_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -34,6 +36,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 #define NETSUM_CARRYLESS_PRODUCTS 1
 #endif
 
+struct CrcAlone {
+  template <class D>
+  HWY_INLINE void see(D, hn::Vec<D>) {}
+};
+
 #if NETSUM_CARRYLESS_PRODUCTS
 using CrcBlock = hn::CappedTag<std::uint64_t, 2>;
 constexpr std::size_t crc_block_bytes = 16;
@@ -45,11 +52,17 @@ HWY_INLINE hn::Vec<D> crc_load(D d, const std::byte* p) {
   const hn::Repartition<std::uint8_t, D> d8;
   return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(p)));
 }
+template <class D, class Each>
+HWY_INLINE hn::Vec<D> crc_load(D d, const std::byte* p, Each& each) {
+  const auto loaded = crc_load(d, p);
+  each.see(d, loaded);
+  return loaded;
+}
 
 // The running CRC enters with the first four bytes.
 template <class D>
-HWY_INLINE hn::Vec<D> crc_begin(D d, std::uint32_t state, const std::byte* p) {
-  return hn::Xor(crc_load(d, p), hn::IfThenElseZero(hn::FirstN(d, 1), hn::Set(d, state)));
+HWY_INLINE hn::Vec<D> crc_begin(D d, std::uint32_t state, hn::Vec<D> first) {
+  return hn::Xor(first, hn::IfThenElseZero(hn::FirstN(d, 1), hn::Set(d, state)));
 }
 
 template <class V>
@@ -122,28 +135,30 @@ HWY_INLINE hn::Vec<CrcBlock> crc_last_block(D d, hn::Vec<D> v) {
 }
 
 // Folds four vectors at a time, then one; there are at least four. Advances p to the rest, which is shorter than a vector.
-template <class Polynomial, class D>
-HWY_INLINE hn::Vec<CrcBlock> crc_fold_vectors(D d, std::uint32_t state, const std::byte*& p, std::size_t& bytes) {
+template <class Polynomial, class D, class Each>
+HWY_INLINE hn::Vec<CrcBlock> crc_fold_vectors(D d, std::uint32_t state, const std::byte*& p, std::size_t& bytes,
+                                              Each& each) {
   constexpr std::size_t width = hn::MaxLanes(D()) * sizeof(std::uint64_t);
-  auto a = crc_begin(d, state, p);
-  auto b = crc_load(d, p + width), c = crc_load(d, p + 2 * width), e = crc_load(d, p + 3 * width);
+  auto a = crc_begin(d, state, crc_load(d, p, each));
+  auto b = crc_load(d, p + width, each), c = crc_load(d, p + 2 * width, each), e = crc_load(d, p + 3 * width, each);
   const auto four = crc_constants<Polynomial, 32 * width>(d);
   for (p += 4 * width, bytes -= 4 * width; bytes >= 4 * width; p += 4 * width, bytes -= 4 * width) {
-    a = hn::Xor(crc_fold(a, four), crc_load(d, p));
-    b = hn::Xor(crc_fold(b, four), crc_load(d, p + width));
-    c = hn::Xor(crc_fold(c, four), crc_load(d, p + 2 * width));
-    e = hn::Xor(crc_fold(e, four), crc_load(d, p + 3 * width));
+    a = hn::Xor(crc_fold(a, four), crc_load(d, p, each));
+    b = hn::Xor(crc_fold(b, four), crc_load(d, p + width, each));
+    c = hn::Xor(crc_fold(c, four), crc_load(d, p + 2 * width, each));
+    e = hn::Xor(crc_fold(e, four), crc_load(d, p + 3 * width, each));
   }
   const auto one = crc_constants<Polynomial, 8 * width>(d);
   a = hn::Xor(
       hn::Xor(crc_fold(a, crc_constants<Polynomial, 24 * width>(d)), crc_fold(b, crc_constants<Polynomial, 16 * width>(d))),
       hn::Xor(crc_fold(c, one), e));
-  for (; bytes >= width; p += width, bytes -= width) a = hn::Xor(crc_fold(a, one), crc_load(d, p));
+  for (; bytes >= width; p += width, bytes -= width) a = hn::Xor(crc_fold(a, one), crc_load(d, p, each));
   return crc_last_block<Polynomial>(d, a);
 }
 
-template <class Polynomial, class Words, class Vector>
-HWY_INLINE std::uint32_t crc_folded_by(Vector vector, std::uint32_t state, const std::byte* p, std::size_t bytes) {
+template <class Polynomial, class Words, class Vector, class Each>
+HWY_INLINE std::uint32_t crc_folded_by(Vector vector, std::uint32_t state, const std::byte* p, std::size_t bytes,
+                                       Each& each) {
   constexpr std::size_t block_bytes = crc_block_bytes, vector_bytes = hn::MaxLanes(Vector()) * sizeof(std::uint64_t);
   const CrcBlock d;
   const bool vectors = vector_bytes > block_bytes && bytes >= 4 * vector_bytes;
@@ -154,11 +169,11 @@ HWY_INLINE std::uint32_t crc_folded_by(Vector vector, std::uint32_t state, const
   bytes -= head;
   hn::Vec<CrcBlock> block;
   if (vectors) {
-    block = crc_fold_vectors<Polynomial>(vector, state, p, bytes);
+    block = crc_fold_vectors<Polynomial>(vector, state, p, bytes, each);
   } else if (bytes >= 4 * block_bytes) {
-    block = crc_fold_vectors<Polynomial>(d, state, p, bytes);
+    block = crc_fold_vectors<Polynomial>(d, state, p, bytes, each);
   } else {
-    block = crc_begin(d, state, p);
+    block = crc_begin(d, state, crc_load(d, p));
     p += block_bytes;
     bytes -= block_bytes;
   }
@@ -171,14 +186,17 @@ HWY_INLINE std::uint32_t crc_folded_by(Vector vector, std::uint32_t state, const
 }
 #endif
 
-template <class Polynomial, class Words>
-HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std::size_t bytes) {
+// `each` sees all bytes if they are a multiple of crc_whole_vectors, and there are such products.
+constexpr std::size_t crc_whole_vectors = 256;
+template <class Polynomial, class Words, class Each = CrcAlone>
+HWY_INLINE std::uint32_t crc_folded(std::uint32_t state, const std::byte* p, std::size_t bytes,
+                                    [[maybe_unused]] Each each = Each()) {
 #if NETSUM_CARRYLESS_PRODUCTS
   if (bytes < std::max(Words::enough_below, crc_block_bytes)) return Words::run(state, p, bytes);
 #if HWY_TARGET == HWY_AVX2
-  if (__builtin_cpu_supports("vpclmulqdq")) return crc_folded_by<Polynomial, Words>(CrcWideVector(), state, p, bytes);
+  if (__builtin_cpu_supports("vpclmulqdq")) return crc_folded_by<Polynomial, Words>(CrcWideVector(), state, p, bytes, each);
 #endif
-  return crc_folded_by<Polynomial, Words>(CrcVector(), state, p, bytes);
+  return crc_folded_by<Polynomial, Words>(CrcVector(), state, p, bytes, each);
 #else
   return Words::run(state, p, bytes);
 #endif

@@ -15,7 +15,11 @@ namespace netsum::kernels {
 // payload_sum[i] += payload[i], modulo 2^32.
 void add_int32(std::byte* payload_sum, const std::byte* payload, std::size_t count);
 
-// The same of words in network order.
+// The same, and crc32c(packet, previous) in the same pass. The payload is the packet's end.
+[[nodiscard]] std::uint32_t add_int32_and_crc32c(std::byte* payload_sum, std::span<const std::byte> packet,
+                                                 std::size_t count, std::uint32_t previous);
+
+// The same as add_int32() of words in network order.
 void add_int32_network(std::byte* payload_sum, const std::byte* payload, std::size_t count);
 
 // to[i] = from[i] in the other byte order. `to` may be `from`.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "support/virtual_network.h"
 
 namespace netsum {
@@ -52,6 +53,24 @@ TEST_P(Crc32cTest, ContinuesWhereItStopped) {
   for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
   for (std::size_t cut = 0; cut <= bytes.size(); cut += 37) {
     EXPECT_EQ(crc32c(bytes), crc32c(std::span(bytes).subspan(cut), crc32c(std::span(bytes).first(cut))));
+  }
+}
+
+TEST_P(Crc32cTest, AddsInTheSamePass) {
+  testing::Random random(3);
+  std::vector<std::byte> bytes(5000), sum(bytes.size());
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
+  for (auto& byte : sum) byte = static_cast<std::byte>(random.next());
+  for (std::size_t count = 0; count < 350; ++count) {
+    for (const std::size_t header : {std::size_t{0}, std::size_t{44}, count % 131}) {
+      const auto packet = std::span(bytes).subspan(count % 67, header + count * 4);
+      std::vector<std::byte> expected = sum;
+      std::byte* const to = sum.data() + count % 61;
+      kernels::add_int32(expected.data() + count % 61, packet.data() + header, count);
+      const std::uint32_t previous = crc32c(packet.first(header / 2));
+      ASSERT_EQ(reference(packet), kernels::add_int32_and_crc32c(to, packet.subspan(header / 2), count, previous)) << count;
+      ASSERT_EQ(expected, sum) << count;
+    }
   }
 }
 
