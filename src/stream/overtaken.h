@@ -21,7 +21,7 @@ class Overtaken {
   static constexpr std::uint64_t reordering = 3;  // rounds by which packets may be reordered
 
   Overtaken() = default;
-  Overtaken(std::size_t slots, std::size_t ranks) : round_at_(std::bit_ceil(slots) * 2), newest_(ranks), checked_(ranks) {}
+  Overtaken(std::size_t slots, std::size_t ranks) : round_at_(std::bit_ceil(slots) * 2), seen_(ranks) {}
 
   // A round begins in this slot (SwitchML: slot and version; worker: packet). Returns its place in the order of all rounds.
   [[nodiscard]] std::uint64_t open(std::uint32_t round) {
@@ -33,9 +33,9 @@ class Overtaken {
   // be overtaken. Its slot may hold another round by now, and the rank may have contributed to it.
   template <class Found>
   void contributed(std::uint32_t rank, std::uint64_t place, Found&& overtaken) {
-    if (place <= newest_[rank]) return;
-    newest_[rank] = place;
-    std::uint64_t& checked = checked_[rank];
+    auto& [newest, checked] = seen_[rank];
+    if (place <= newest) return;
+    newest = place;
     checked = std::max(checked, place - std::min<std::uint64_t>(place, round_at_.size()));
     while (checked + reordering < place) {
       ++checked;
@@ -46,7 +46,10 @@ class Overtaken {
  private:
   std::vector<std::uint32_t> round_at_;  // slot, by place modulo its size
   std::uint64_t opened_ = 0;
-  std::vector<std::uint64_t> newest_, checked_;  // by rank: places
+  struct Seen {
+    std::uint64_t newest = 0, checked = 0;  // places
+  };
+  std::vector<Seen> seen_;  // by rank
 };
 
 }  // namespace netsum::stream

@@ -76,11 +76,11 @@ std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slo
                                 bool gathers) {
   const std::size_t row = (std::max(ranks, members) + 63) / 64 * sizeof(std::uint64_t);
   // Rows of seen, told, quiet and asked; two places of Overtaken.
-  const std::size_t round = sizeof(SlotState) + wire::switchml::max_blocks + 4 * row + 2 * sizeof(std::uint32_t);
+  const std::size_t round = sizeof(SlotState) + sizeof(SlotRest) + 4 * row + 2 * sizeof(std::uint32_t);
   // Twice in an audience; newest and checked of Overtaken; what is below, and what is missing there.
   const std::size_t member = sizeof(Member) + 2 * sizeof(Endpoint) + 4 * sizeof(std::uint64_t) +
                              sizeof(wire::switchml::Ranks) + sizeof(Job::Reported);
-  const std::size_t rank = sizeof(std::uint32_t) + sizeof(std::uint16_t);  // its epoch, and whose member it is
+  const std::size_t rank = sizeof(std::uint32_t) + sizeof(Origin);  // its epoch, and where it is
   return memory_bytes(packet_elements, slots, gathers ? ranks : 0) + sizeof(Job) + std::size_t{slots} * 2 * round +
          members * member + ranks * rank;
 }
@@ -122,7 +122,8 @@ void Switch::append_state(std::vector<std::byte>& out) const {
       if (!slot.used) continue;
       append_bytes(out, slot.operation, slot.chunk, slot.values, slot.sent, slot.complete, slot.mismatch, slot.checked,
                    slot.masks, slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature,
-                   slot.first_rank, slot.other_rank, slot.other_signature, slot.dtype, slot.op, slot.quiet);
+                   slot.first_rank, slot.other_rank, slot.mismatch ? job->rest_of(slot).other_signature : 0, slot.dtype,
+                   slot.op, slot.quiet);
       for (std::size_t i = 0; slot.quiet && i < job->config.members.size(); ++i) {
         append_bytes(out, job->quiet.contains(job->number_of(slot), i));
       }
@@ -160,11 +161,15 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
     endpoints.push_back(member.endpoint);
     listeners.push_back(member.listens);
   }
-  job->member_of.assign(config.tree ? config.tree->rank_epochs.size() : members, Job::no_member);
+  job->origins.resize(config.tree ? config.tree->rank_epochs.size() : members);
   for (std::uint32_t i = 0; i < members; ++i) {
+    const bool is_switch = config.tree && config.tree->is_switch[i];
     const auto below = [&](std::uint32_t rank) {
       job->ranks.insert(rank);
-      job->member_of[rank] = static_cast<std::uint16_t>(i);
+      job->origins[rank] = {.endpoint = endpoints[i],
+                            .epoch = is_switch ? config.tree->rank_epochs[rank] : epochs[i],
+                            .member = static_cast<std::uint16_t>(i),
+                            .is_switch = is_switch};
     };
     config.tree ? config.tree->below[i].for_each(below) : below(i);
   }
@@ -176,10 +181,10 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
   job->folded_epochs = wire::fold_epochs(config.tree ? config.tree->rank_epochs : epochs);
   job->audience = Audience(std::move(endpoints), config.group, listeners, config.slots);
   job->slots.resize(std::size_t{config.slots} * 2);
-  job->seen = BitRows(job->slots.size(), config.tree ? job->member_of.size() : members);
+  job->rest.resize(job->slots.size());
+  job->seen = BitRows(job->slots.size(), job->origins.size());
   job->told = BitRows(job->slots.size(), members);
   job->quiet = BitRows(job->slots.size(), members);
-  job->exponents.resize(job->slots.size());
   if (!job->is_root()) job->asked = BitRows(job->slots.size(), members);
   job->overtaken = stream::Overtaken(config.slots, members);
   job->memory = memory;
@@ -276,17 +281,14 @@ std::optional<Switch::Sender> Switch::believe(Job& job, RxView& packet, const wi
     return std::nullopt;
   };
   const std::uint16_t rank = common.sender;
-  if (rank >= job.member_of.size() || job.member_of[rank] == Job::no_member) return drop(counters.dropped_rank);
-  const std::size_t member = job.member_of[rank];
-  const bool from_switch = job.config.tree && job.config.tree->is_switch[member];
-  const bool summed = from_switch && common.rank_epoch == job.folded_epochs;
-  const std::uint32_t epoch = !from_switch ? job.member(member).epoch
-                              : summed     ? job.folded_epochs
-                                           : job.config.tree->rank_epochs[rank];
+  if (rank >= job.origins.size() || job.origins[rank].member == Origin::no_member) return drop(counters.dropped_rank);
+  const Origin& origin = job.origins[rank];
+  const bool summed = origin.is_switch && common.rank_epoch == job.folded_epochs;
+  const std::uint32_t epoch = summed ? job.folded_epochs : origin.epoch;
   if (common.rank_epoch != epoch) return drop(counters.dropped_rank_epoch);
-  if (packet.source != job.member(member).endpoint) return drop(counters.dropped_source);
-  if (!job.believe_member(member, packet, common)) return drop(counters.dropped_seal);
-  return Sender{rank, member, from_switch, summed};
+  if (packet.source != origin.endpoint) return drop(counters.dropped_source);
+  if (!job.believe_member(origin.member, packet, common)) return drop(counters.dropped_seal);
+  return Sender{rank, origin.member, origin.is_switch, summed};
 }
 
 bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common,
@@ -332,19 +334,21 @@ Switch::SlotState* Switch::place(Job& job, const RxView& packet, const wire::swi
   if (slot.quiet) job.quiet.clear(number);
   slot = {.operation = header.operation,
           .chunk = header.chunk,
+          .signature = header.signature,
           .values = values,
           .used = true,
+          .dtype = header.dtype,
+          .op = header.op,
           .exponents = header.exponents,
           .ahead_operation = header.ahead_operation,
           .ahead_chunk = header.ahead_chunk,
-          .signature = header.signature,
-          .dtype = header.dtype,
-          .op = header.op,
           .first_rank = common.sender,
           .place = job.overtaken.open(static_cast<std::uint32_t>(number))};
   job.seen.clear(number);
-  job.told.clear(number);
-  if (!job.is_root()) job.asked.clear(number);
+  if (!job.is_root()) {
+    job.rest[number] = {};
+    job.asked.clear(number);
+  }
   return &slot;
 }
 
@@ -384,7 +388,7 @@ void Switch::add_contribution(Job& job, SlotState& slot, const Sender& sender, c
     pass_up(job, packet, sink);
     ++counters.passed_up;
   } else if (slot.arrived == job.expected(slot)) {
-    complete(job, slot, chunk.header, sink);
+    complete(job, slot, sink);
   }
   if (!sender.from_switch || !slot.ordered()) tell_losses(job, slot, sender.member, now, sink);
 }
@@ -460,12 +464,13 @@ void Switch::sum_gathered(const Job& job, const SlotState& slot) {
 }
 
 // Alg. 3, l. 13-15; below the root, the sum goes upstream in place of the result.
-void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink) {
+void Switch::complete(Job& job, SlotState& slot, Sink& sink) {
+  const std::size_t number = job.number_of(slot);
   const wire::switchml::ChunkHeader header{.operation = slot.operation,
                                            .chunk = slot.chunk,
                                            .signature = slot.signature,
-                                           .slot = last.slot,
-                                           .version = last.version,
+                                           .slot = static_cast<std::uint16_t>(number / 2),
+                                           .version = static_cast<std::uint8_t>(number & 1),
                                            .masks = slot.masks,
                                            .exponents = slot.exponents,
                                            .elements = slot.elements,
@@ -476,12 +481,10 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
                                            .acknowledge_only = !job.is_root() && all_quiet(job, slot)};
   using wire::switchml::Type;
   if (slot.ordered()) sum_gathered(job, slot);
-  NETSUM_CHECK(job.seen.count(job.number_of(slot)) == job.expected(slot));
-  const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.exponents);
-  slot.result_at = static_cast<std::uint32_t>(payload_at - before);
+  NETSUM_CHECK(job.seen.count(number) == job.expected(slot));
   const bool root = job.is_root();
   if (slot.quiet && root) {
-    std::memcpy(job.exponents[job.number_of(slot)].data(),
+    std::memcpy(job.rest_of(slot).exponents.data(),
                 job.memory_of(slot) + payload_at - wire::switchml::padded_exponents(slot.exponents), slot.exponents);
   }
   seal::Sealer* const sealer = !job.seals ? nullptr : root ? job.seals->results() : job.seals->to(*job.config.tree->parent);
@@ -504,7 +507,7 @@ void Switch::complete(Job& job, SlotState& slot, const wire::switchml::ChunkHead
 
 void Switch::send_result(Job& job, SlotState& slot, Sink& sink) {
   slot.sent_in_batch = batch_;
-  job.told.clear(job.number_of(slot));  // of what they were told until now
+  if (slot.told) job.told.clear(job.number_of(slot));  // of what they were told until now
   const std::size_t members = job.config.members.size();
   const std::size_t quiet = slot.quiet ? job.quiet.count(job.number_of(slot)) : 0;
   // A group's packet is one for all, also for those that want no values.
@@ -539,7 +542,7 @@ void Switch::acknowledge(Job& job, const SlotState& slot, std::size_t member, Si
                                            .op = slot.op};
   const wire::switchml::Common common{wire::switchml::Type::acknowledgement, 0, job.config.epoch, job.folded_epochs,
                                       slot.checked};
-  const std::byte* const exponents = job.exponents[number].data();
+  const std::byte* const exponents = job.rest[number].exponents.data();
   ++job.counters.acknowledgements;
   job.send(job.member(member).endpoint, wire::switchml::chunk_packet_bytes(header), sink, [&](std::span<std::byte> packet) {
     wire::switchml::write_chunk_header(packet, common, header);
@@ -550,9 +553,14 @@ void Switch::acknowledge(Job& job, const SlotState& slot, std::size_t member, Si
 
 bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
   const std::size_t number = job.number_of(slot);
-  if (now - slot.told_since >= waiting_interval) {
+  Time& told_since = job.rest[number].told_since;
+  if (!std::exchange(slot.told, true)) {
     job.told.clear(number);
-    slot.told_since = now;
+    told_since = {};
+  }
+  if (now - told_since >= waiting_interval) {
+    job.told.clear(number);
+    told_since = now;
   }
   if (job.told.contains(number, member)) return false;
   job.told.insert(number, member);
@@ -601,9 +609,9 @@ void Switch::answer_mismatch(Job& job, SlotState& slot, const RxView& packet, st
     slot.mismatch = true;
     slot.complete = false;
     slot.other_rank = rank;
-    slot.other_signature = signature;
+    job.rest_of(slot).other_signature = signature;
   }
-  const std::size_t member = job.member_of[rank];
+  const std::size_t member = job.origins[rank].member;
   if (!first) {
     if (may_tell(job, slot, member, now)) tell_mismatch(job, slot, job.member(member).endpoint, sink);
     return;
@@ -617,7 +625,7 @@ void Switch::tell_mismatch(const Job& job, const SlotState& slot, const Endpoint
                                                 slot.operation,
                                                 slot.chunk,
                                                 slot.signature,
-                                                slot.other_signature,
+                                                job.rest_of(slot).other_signature,
                                                 slot.first_rank,
                                                 slot.other_rank};
   job.send(to, wire::switchml::mismatch_bytes, sink,

@@ -216,7 +216,7 @@ class Switch {
                         Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, const SlotState& slot);
-  void complete(Job& job, SlotState& slot, const wire::switchml::ChunkHeader& last, Sink& sink);
+  void complete(Job& job, SlotState& slot, Sink& sink);
   void send_result(Job& job, SlotState& slot, Sink& sink);
   static void acknowledge(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
   void answer_result(Job& job, SlotState& slot, std::size_t member, const wire::switchml::ChunkHeader& repeat, Time now,

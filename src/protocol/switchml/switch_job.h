@@ -25,11 +25,12 @@ inline constexpr std::size_t payload_at = 128;
 static_assert(payload_at >=
               wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(wire::switchml::max_blocks));
 
-// One version of one slot.
-struct Switch::SlotState {
+// One version of one slot: what each contribution looks at, on one line.
+struct alignas(cache_line) Switch::SlotState {
   // Identity of the round that the slot holds: (operation, chunk, exponent-only round before values).
   std::uint64_t operation = 0;
   std::uint32_t chunk = 0;
+  std::uint32_t signature = 0;
   bool values = false;
   bool used = false;  // the identity is valid
 
@@ -39,23 +40,19 @@ struct Switch::SlotState {
   bool mismatch = false;
   bool checked = false;  // a contribution had a checksum: a rank is on another host
   bool masks = false;
-  std::uint8_t exponents = 0;
-  std::uint16_t elements = 0;
-  std::uint8_t ahead_operation = wire::switchml::no_ahead;
-  std::uint32_t ahead_chunk = 0;
-  std::uint32_t signature = 0;
+  bool quiet = false;  // some members want no values (Job::quiet)
+  bool told = false;   // a member was told something of this round: Job::told, and SlotRest::told_since
   DType dtype = DType::int32;
   ReduceOp op = ReduceOp::sum;
-  bool quiet = false;  // some members want no values (Job::quiet)
+  std::uint8_t exponents = 0;
+  std::uint8_t ahead_operation = wire::switchml::no_ahead;
+  std::uint16_t elements = 0;
+  std::uint32_t ahead_chunk = 0;
   std::uint32_t arrived = 0;
   std::uint16_t first_rank = 0, other_rank = 0;  // mismatch: the first rank, and the one with another call
-  std::uint32_t other_signature = 0;
-  Time told_since{};                              // Job::told is of the interval that began then
-  Time repeated_at{};                             // upstream, for the last time
-  std::uint64_t order = 0;                        // among all sums that this switch has sent upstream
-  std::uint64_t place = 0;                        // in the order in which rounds were opened
-  std::uint64_t sent_in_batch = 0;                // the last batch in which the sink referenced the memory
-  std::uint32_t result_at = 0, result_bytes = 0;  // in the slot's memory, once sent or complete
+  std::uint32_t result_bytes = 0;                // of the packet in the slot's memory, once sent or complete
+  std::uint64_t place = 0;                       // in the order in which rounds were opened
+  std::uint64_t sent_in_batch = 0;               // the last batch in which the sink referenced the memory
 
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
   // Floats that are summed only when all ranks' are there, in rank order: switches below the root pass them on unsummed.
@@ -67,24 +64,51 @@ struct Switch::SlotState {
   [[nodiscard]] bool gathers() const { return used && !complete && ordered(); }
 };
 
-struct Switch::Job {
-  SwitchJobConfig config;
-  std::uint32_t folded_epochs = 0;
-  Audience audience;             // of the members
+// What few rounds need of a slot's version.
+struct SlotRest {
+  Time told_since{};        // Job::told is of the interval that began then, if the slot says that somebody was told
+  Time repeated_at{};       // upstream, for the last time
+  std::uint64_t order = 0;  // among all sums that this switch has sent upstream
+  std::uint32_t other_signature = 0;  // of a mismatch
+  // Of a complete round, for acknowledgements: the slot's memory may hold an encrypted packet.
+  std::array<std::byte, wire::switchml::max_blocks> exponents{};
+};
+
+// From where a rank's contributions are taken: from itself, or from the switch that it is below.
+struct alignas(32) Origin {
+  static constexpr std::uint16_t no_member = UINT16_MAX;
+
+  Endpoint endpoint;
+  std::uint32_t epoch = 0;           // of the rank's process
+  std::uint16_t member = no_member;  // the rank is not below this switch
+  bool is_switch = false;
+};
+static_assert(sizeof(Origin) == 32);
+
+struct alignas(cache_line) Switch::Job {
+  static_assert(sizeof(SlotState) == cache_line);
+
+  // First what every contribution needs, on as few lines as it takes.
   std::vector<SlotState> slots;  // [slot * 2 + version]
   // By slot state. A member's bit, or a rank's in a round whose floats are summed in rank order.
   BitRows seen;
-  BitRows told;   // by member: answered, with whatever it was, since told_since
-  BitRows quiet;  // by member: wants no values; of a child switch, all below it. Of use in slots that say so
-  // Of a complete round, for acknowledgements: the slot's memory may hold an encrypted packet.
-  std::vector<std::array<std::byte, wire::switchml::max_blocks>> exponents;
-  BitRows asked;  // by member, at a switch with a parent: repeated a contribution, and waits for what the parent says
-  stream::Overtaken overtaken;
   std::span<std::byte> memory;
-  std::size_t slot_bytes = 0, gathered_at = 0, gathered_bytes = 0;
+  std::size_t slot_bytes = 0;
+  std::vector<Origin> origins;  // by rank
+  std::uint32_t rank_count = 0;
+  std::uint32_t folded_epochs = 0;
+  stream::Overtaken overtaken;
+  Audience audience;  // of the members
   JobCounters counters;
-  DropSources<JobCounters> drops;
+  SwitchJobConfig config;
   seal::Uncopied<SwitchSeals> seals;  // null: nothing is sealed
+
+  std::vector<SlotRest> rest;  // by slot state
+  BitRows told;                // by member: answered, with whatever it was, since told_since
+  BitRows quiet;               // by member: wants no values; of a child switch, all below it. Of use in slots that say so
+  BitRows asked;  // by member, at a switch with a parent: repeated a contribution, and waits for what the parent says
+  std::size_t gathered_at = 0, gathered_bytes = 0;
+  DropSources<JobCounters> drops;
 
   void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
   // The packet as it may be believed, without its seal; false: it may not.
@@ -107,11 +131,7 @@ struct Switch::Job {
     if (sealer != nullptr) seal_packet(packet, sealer);
   }
 
-  // The ranks below this switch, and which member each is below.
-  static constexpr std::uint16_t no_member = UINT16_MAX;
-  wire::switchml::Ranks ranks;
-  std::uint32_t rank_count = 0;
-  std::vector<std::uint16_t> member_of;  // by rank
+  wire::switchml::Ranks ranks;  // below this switch
   // What a child switch said of the sum that it lacks. Only the oldest stalled chunks are asked for, so the last word is
   // enough.
   struct Reported {
@@ -127,6 +147,8 @@ struct Switch::Job {
   [[nodiscard]] bool is_root() const { return !config.tree || !config.tree->parent; }
   [[nodiscard]] std::size_t number_of(const SlotState& slot) const { return static_cast<std::size_t>(&slot - slots.data()); }
   [[nodiscard]] std::byte* memory_of(const SlotState& slot) const { return memory.data() + number_of(slot) * slot_bytes; }
+  [[nodiscard]] SlotRest& rest_of(const SlotState& slot) { return rest[number_of(slot)]; }
+  [[nodiscard]] const SlotRest& rest_of(const SlotState& slot) const { return rest[number_of(slot)]; }
   // A rank's floats of the round that the slot gathers, for either version. Packed by their actual length: memory that a few
   // floats do not need is never touched.
   [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
@@ -135,13 +157,14 @@ struct Switch::Job {
   }
   // The packet in the slot's memory: what went upstream, or the result.
   [[nodiscard]] std::span<std::byte> packet_of(const SlotState& slot) const {
-    return {memory_of(slot) + slot.result_at, slot.result_bytes};
+    const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.exponents);
+    return {memory_of(slot) + payload_at - before, slot.result_bytes};
   }
 
   [[nodiscard]] const Member& member(std::size_t number) const { return config.members[number]; }
   // What a sender's bit in `seen` is, and how many there are.
   [[nodiscard]] std::size_t bit_of(const SlotState& slot, std::uint32_t rank) const {
-    return slot.ordered() ? rank : member_of[rank];
+    return slot.ordered() ? rank : origins[rank].member;
   }
   [[nodiscard]] std::size_t expected(const SlotState& slot) const {
     return slot.ordered() ? rank_count : config.members.size();

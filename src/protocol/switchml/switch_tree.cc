@@ -92,17 +92,15 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   slot.elements = header.elements;
   slot.ahead_operation = header.ahead_operation;
   slot.ahead_chunk = header.ahead_chunk;
-  const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(header.exponents);
-  slot.result_at = static_cast<std::uint32_t>(payload_at - before);
   slot.result_bytes = static_cast<std::uint32_t>(received.size());
   std::memcpy(job.packet_of(slot).data(), received.data(), received.size());
-  if (slot.quiet) std::copy(chunk.exponents.begin(), chunk.exponents.end(), job.exponents[job.number_of(slot)].begin());
+  if (slot.quiet) std::copy(chunk.exponents.begin(), chunk.exponents.end(), job.rest_of(slot).exponents.begin());
   send_result(job, slot, sink);
 }
 
 void Switch::send_sum(Job& job, SlotState& slot, Sink& sink) {
   ++job.counters.sums_sent;
-  slot.order = ++job.sums;
+  job.rest_of(slot).order = ++job.sums;
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), {&*job.config.tree->parent, 1});
 }
@@ -117,7 +115,7 @@ void Switch::pass_up(const Job& job, const RxView& packet, Sink& sink) {
 // The parent answers with the result, or with "waiting" for those that asked.
 void Switch::pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, const wire::switchml::Common& common, Time now,
                             Sink& sink) {
-  const std::size_t member = job.member_of[common.sender];
+  const std::size_t member = job.origins[common.sender].member;
   job.asked.insert(job.number_of(slot), member);
   ++job.counters.repeats_passed_up;
   if (slot.ordered()) {
@@ -130,16 +128,16 @@ void Switch::pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, con
 
 // Once for all that ask at a time.
 void Switch::repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
-  if (slot.repeated_at != Time{} && now - slot.repeated_at < repeat_interval) return;
-  slot.repeated_at = now;
+  Time& repeated_at = job.rest_of(slot).repeated_at;
+  if (repeated_at != Time{} && now - repeated_at < repeat_interval) return;
+  repeated_at = now;
   ++job.counters.sums_repeated;
   send_sum(job, slot, sink);
 }
 
 // The parent has had a later sum: it comes out of order, unless this switch sent it long after the one that is missing.
 void Switch::repeat_if_lost(Job& job, SlotState& slot, std::uint32_t overtaken_by, Sink& sink) {
-  const SlotState& later = job.slots[overtaken_by];
-  if (later.order <= slot.order + stream::Overtaken::reordering) return;
+  if (job.rest[overtaken_by].order <= job.rest_of(slot).order + stream::Overtaken::reordering) return;
   ++job.counters.sums_repeated;
   send_sum(job, slot, sink);
 }
@@ -211,8 +209,8 @@ void Switch::ask_children(Job& job, SlotState& slot, Time now, Sink& sink) {
 
 void Switch::on_missing(Job& job, const wire::switchml::WaitingPacket& missing) {
   const std::uint16_t rank = missing.common.sender;
-  if (rank >= job.member_of.size() || job.member_of[rank] == Job::no_member) return;
-  const std::size_t member = job.member_of[rank];
+  if (rank >= job.origins.size() || job.origins[rank].member == Origin::no_member) return;
+  const std::size_t member = job.origins[rank].member;
   if (!job.config.tree->is_switch[member] ||
       missing.missing.minus(job.config.tree->below[member]) != wire::switchml::Ranks())
     return;
