@@ -10,24 +10,15 @@
 namespace netsum::wire::switchml {
 namespace {
 
-// Offsets of docs/protocol-switchml.md, "Common header" and below.
-constexpr std::size_t at_sender = 2, at_checksum = 4, at_rank_epoch = 16;
-constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
-constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_values = 41, at_slot = 42,
-                      at_elements = 44, at_exponents = 46, at_flags = 47;
 constexpr std::size_t at_waiting_slot = 32, at_waiting_round = 34, at_waiting_reserved = 35, at_overtaken_by = 36,
                       at_waiting_missing = 40;
 constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_first_rank = 40, at_second_rank = 42;
 constexpr std::size_t at_sequence = 20;
 constexpr std::size_t at_cookie = at_sequence + 4;
 
-// What protects a packet: the high bits of its type's byte.
-constexpr int integrity_shift = 4;
-constexpr std::uint8_t unprotected = 0, checksummed = 1, tagged = 2, encrypted = 3;
 static_assert(static_cast<std::uint8_t>(Type::acknowledgement) <= type_bits);
 
-constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4,
-                       known_flags = flag_version | flag_masks | flag_acknowledge;
+constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge;
 
 // A byte describes the values: the type in the low 4 bits, as an index here, and the operation above it.
 constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
@@ -151,11 +142,7 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   out.exponents = bytes.subspan(chunk_header_bytes, header.exponents);
   out.payload = bytes.subspan(chunk_header_bytes + padded, header.elements * bytes_of(header.dtype));
   out.masks = bytes.subspan(chunk_header_bytes + padded + out.payload.size());
-  for (std::size_t i = 0; i < padded; ++i) {
-    const std::byte value = p[chunk_header_bytes + i];
-    if (i < header.exponents ? value == std::byte{255} : value != std::byte{0}) return ParseError::field;
-  }
-  return ParseError::none;
+  return valid_exponents(p + chunk_header_bytes, header.exponents) ? ParseError::none : ParseError::field;
 }
 
 ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out) {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/bitmap.h"
+#include "base/bytes.h"
 #include "netsum/types.h"
 #include "wire/epochs.h"
 #include "wire/parse_error.h"
@@ -19,8 +20,16 @@ inline constexpr std::uint8_t version = 2;
 inline constexpr std::uint32_t max_workers = 4096;
 using Ranks = BasicRankSet<max_workers>;
 inline constexpr std::size_t common_bytes = 20;
-// Offsets of a packet's type and job, for a filter that runs before any parser.
-inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
+// Offsets of docs/protocol-switchml.md, "Common header" and below, also for a filter that runs before any parser.
+inline constexpr std::size_t at_version = 0, at_type = 1, at_sender = 2, at_checksum = 4, at_job_epoch = 8,
+                             at_rank_epoch = 16;
+inline constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
+inline constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_values = 41, at_slot = 42,
+                             at_elements = 44, at_exponents = 46, at_flags = 47;
+inline constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4;
+// What protects a packet: the high bits of its type's byte.
+inline constexpr int integrity_shift = 4;
+inline constexpr std::uint8_t unprotected = 0, checksummed = 1, tagged = 2, encrypted = 3;
 inline constexpr std::uint8_t type_bits = 0x0f;        // of the type's byte; the others say what protects the packet
 inline constexpr std::size_t chunk_header_bytes = 48;  // with the common part
 inline constexpr std::uint32_t block_elements = 256;   // elements that share one exponent (the same for every packet length)
@@ -94,6 +103,16 @@ struct ChunkHeader {
 [[nodiscard]] constexpr std::size_t chunk_packet_bytes(const ChunkHeader& header) {
   return chunk_header_bytes + padded_exponents(header.exponents) + header.elements * bytes_of(header.dtype) +
          (header.masks ? 2 * mask_bytes(header.elements) : 0);
+}
+
+// A block's largest exponent is no infinity's; padding is 0.
+[[nodiscard]] inline bool valid_exponents(const std::byte* exponents, std::size_t count) {
+  for (std::size_t at = 0; at < count; at += 4) {  // by words, which the padding fills
+    const auto word = load_le<std::uint32_t>(exponents + at);
+    const std::uint32_t used = count - at < 4 ? (1U << 8 * (count - at)) - 1 : ~0U;
+    if ((word & ~used) != 0 || ((~word - 0x01010101U) & word & 0x80808080U) != 0) return false;
+  }
+  return true;
 }
 
 struct ChunkPacket {

@@ -1,6 +1,7 @@
 // Forged packets with right checksums, from the right addresses or a stranger's, at a switch and a worker in the middle of
 // their work. Neither touches memory that it should not; each counts every packet once; a stranger gets nothing but short
-// answers, and no packet of one job, with whatever epochs, changes another's state.
+// answers, and no packet of one job, with whatever epochs, changes another's state. A switch without the fast path does the
+// same.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -123,6 +124,11 @@ struct World {
     fuzz::check(job.aggregator.job_counters(other_epoch)->contributions == contributions.size(), "they are added");
     fuzz::check(job.workers[0].submit(operation(), now, worker_out), "the first operation is taken");
     worker_out.flush();
+    slow = job.aggregator;
+    slow.use_fast_path(false);
+    slow.move_memory(fuzz::job_epoch, std::as_writable_bytes(std::span(slow_memory)));
+    slow.move_memory(other_epoch, std::as_writable_bytes(std::span(slow_other_memory)));
+    compares = true;
   }
 
   stream::Operation operation() {
@@ -143,6 +149,16 @@ struct World {
     const std::size_t first = sent.size();
     job.aggregator.on_packets({&view, 1}, now, switch_out);
     switch_out.flush();
+
+    if (compares) {
+      std::vector<fuzz::Datagram> same;
+      fuzz::RecordingSink slow_out(fuzz::endpoint_of(255), same);
+      slow.on_packets({&view, 1}, now, slow_out);
+      slow_out.flush();
+      fuzz::check(std::equal(same.begin(), same.end(), sent.begin() + static_cast<std::ptrdiff_t>(first), sent.end()),
+                  "both paths send the same");
+      fuzz::check(state_of(slow) == state_of(job.aggregator), "both paths come to the same state");
+    }
 
     const switchml::JobCounters& after = *job.aggregator.job_counters(fuzz::job_epoch);
     fuzz::check(received(job.aggregator) == received_before + 1, "the switch counts every packet once");
@@ -188,6 +204,9 @@ struct World {
   switchml::SwitchJobConfig other{other_epoch, fuzz::packet_elements, 2, {{2000, {}}, {2001, {}}}};
   std::vector<fuzz::CacheLine> other_memory =
       std::vector<fuzz::CacheLine>(switchml::Switch::memory_bytes(fuzz::packet_elements, 2, 2) / sizeof(fuzz::CacheLine));
+  std::vector<fuzz::CacheLine> slow_memory = job.memory, slow_other_memory = other_memory;
+  switchml::Switch slow;
+  bool compares = false;
   std::vector<float> operation_of;
   Time now{};
   std::vector<fuzz::Datagram> sent;

@@ -91,6 +91,7 @@ class RealSwitch : public OneSwitch {
       throw Wrong("the switch met a packet that no correct worker sends");
   }
   void append_state(std::vector<std::byte>& out) const { switch_.append_state(out); }
+  void use_fast_path(bool use) { switch_.use_fast_path(use); }
 
  private:
   struct alignas(64) Line {
@@ -98,6 +99,29 @@ class RealSwitch : public OneSwitch {
   };
   std::vector<Line> memory_;
   switchml::Switch switch_;
+};
+
+// The same, and beside it one without its fast path, which does the same.
+class BothPaths : public OneSwitch {
+ public:
+  explicit BothPaths(const Setup& setup) : fast_(setup), slow_(setup) { slow_.use_fast_path(false); }
+
+  void on_packet(const RxView& packet, const Endpoint& to, Time now, Sink& sink) {
+    testing::RecordingSink fast, slow;
+    fast_.on_packet(packet, to, now, fast);
+    slow_.on_packet(packet, to, now, slow);
+    std::vector<std::byte> states[2];
+    fast_.append_state(states[0]);
+    slow_.append_state(states[1]);
+    if (fast.sent() != slow.sent() || states[0] != states[1]) throw Wrong("the fast path does something else");
+    for (const auto& item : fast.sent())
+      std::copy(item.bytes.begin(), item.bytes.end(), sink.datagram(item.to, item.bytes.size()).begin());
+  }
+  void check() const { fast_.check(); }
+  void append_state(std::vector<std::byte>& out) const { fast_.append_state(out); }
+
+ private:
+  RealSwitch fast_, slow_;
 };
 
 template <class SwitchType>

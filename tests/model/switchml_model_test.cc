@@ -85,6 +85,12 @@ TEST(SwitchmlModel, RanksThatTakeNoValues) {
   holds("3 workers, 1 slot, reduce, int32", {3, 1, {to_root, i(1)}});
 }
 
+TEST(SwitchmlModel, BothPathsOfTheSwitchAreTheSame) {
+  holds<BothPaths>("2 workers, 1 slot, 3 chunks, int32, both paths", {2, 1, {i(513)}});
+  holds<BothPaths>("3 workers, 1 slot, 2 chunks, float32, both paths", {3, 1, {f(2)}});
+  holds<BothPaths>("3 workers, 1 slot, reduce, int32, both paths", {3, 1, {to_root, i(1)}});
+}
+
 TEST(TreeModel, RanksThatTakeNoValues) {
   holds<RealTree>("2 + 1 workers, 1 slot, reduce, int32", {3, 1, {to_root, i(1)}, 1, {2}});
   holds<RealTree>("1 + 1 workers, 2 leaves, 1 slot, reduce-scatter, float32", {2, 1, {scattered(2), f(1)}, 1, {1, 1}});

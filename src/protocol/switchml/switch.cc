@@ -91,11 +91,16 @@ Switch::Switch(Switch&&) noexcept = default;
 Switch& Switch::operator=(Switch&&) noexcept = default;
 
 Switch::Switch(const Switch& other)
-    : counters_(other.counters_),
+    : fast_(other.fast_),
+      counters_(other.counters_),
       batch_(other.batch_),
+      added_fast_(other.added_fast_),
       unknown_job_budget_(other.unknown_job_budget_),
       probe_answers_(other.probe_answers_) {
-  for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, JobState(new Job(*job)));
+  for (const auto& [epoch, job] : other.jobs_) {
+    Job* const copy = jobs_.emplace(epoch, JobState(new Job(*job))).first->second.get();
+    if (job.get() == other.last_) last_ = copy;
+  }
 }
 
 Switch& Switch::operator=(const Switch& other) {
@@ -215,33 +220,37 @@ Switch::Job* Switch::find(std::uint64_t epoch) {
 void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   ++batch_;
   for (const RxView& packet : packets) {
-    wire::switchml::Common common;
-    if (const auto error = wire::switchml::parse_common(packet.bytes, common); error != wire::ParseError::none) {
-      ++counters_.malformed[static_cast<std::size_t>(error)];
-      continue;
-    }
-    switch (common.type) {
-      case wire::switchml::Type::contribution:
-      case wire::switchml::Type::exponent_contribution:
-        if (Job* const job = find(common.job_epoch)) {
-          on_contribution(*job, packet, common, now, sink);
-        } else {
-          on_unknown_job(packet, common, now, sink);
-        }
-        break;
-      case wire::switchml::Type::probe: {
-        const wire::ParseError error = probe_answers_.answer(packet, common, sink);
-        ++(error == wire::ParseError::none ? counters_.probes : counters_.malformed[static_cast<std::size_t>(error)]);
-        break;
+    if (!fast_ || !add_fast(packet, now, sink)) on_packet(packet, now, sink);
+  }
+}
+
+void Switch::on_packet(const RxView& packet, Time now, Sink& sink) {
+  wire::switchml::Common common;
+  if (const auto error = wire::switchml::parse_common(packet.bytes, common); error != wire::ParseError::none) {
+    ++counters_.malformed[static_cast<std::size_t>(error)];
+    return;
+  }
+  switch (common.type) {
+    case wire::switchml::Type::contribution:
+    case wire::switchml::Type::exponent_contribution:
+      if (Job* const job = find(common.job_epoch)) {
+        on_contribution(*job, packet, common, now, sink);
+      } else {
+        on_unknown_job(packet, common, now, sink);
       }
-      default:
-        if (Job* const job = find(common.job_epoch); job != nullptr && job->config.tree) {
-          on_tree_packet(*job, packet, common, now, sink);
-        } else {
-          ++counters_.unexpected_type;
-        }
-        break;
+      break;
+    case wire::switchml::Type::probe: {
+      const wire::ParseError error = probe_answers_.answer(packet, common, sink);
+      ++(error == wire::ParseError::none ? counters_.probes : counters_.malformed[static_cast<std::size_t>(error)]);
+      break;
     }
+    default:
+      if (Job* const job = find(common.job_epoch); job != nullptr && job->config.tree) {
+        on_tree_packet(*job, packet, common, now, sink);
+      } else {
+        ++counters_.unexpected_type;
+      }
+      break;
   }
 }
 
@@ -330,6 +339,13 @@ Switch::SlotState* Switch::place(Job& job, const RxView& packet, const wire::swi
   const std::size_t number = job.number_of(slot);
   const SlotState& other = job.slots[number ^ 1U];
   if (is_float(header.dtype) && other.gathers()) return drop(counters.dropped_early);
+  open(job, number, header, values, common.sender, sink);
+  return &slot;
+}
+
+void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeader& header, bool values, std::uint16_t rank,
+                  Sink& sink) {
+  SlotState& slot = job.slots[number];
   if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
   if (slot.quiet) job.quiet.clear(number);
   slot = {.operation = header.operation,
@@ -342,14 +358,13 @@ Switch::SlotState* Switch::place(Job& job, const RxView& packet, const wire::swi
           .exponents = header.exponents,
           .ahead_operation = header.ahead_operation,
           .ahead_chunk = header.ahead_chunk,
-          .first_rank = common.sender,
+          .first_rank = rank,
           .place = job.overtaken.open(static_cast<std::uint32_t>(number))};
   job.seen.clear(number);
   if (!job.is_root()) {
     job.rest[number] = {};
     job.asked.clear(number);
   }
-  return &slot;
 }
 
 // Alg. 3, l. 18-23
@@ -370,23 +385,17 @@ void Switch::answer_repeat(Job& job, SlotState& slot, const Sender& sender, cons
 void Switch::add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
                               const wire::switchml::Common& common, const wire::switchml::ChunkPacket& chunk, Time now,
                               Sink& sink) {
-  JobCounters& counters = job.counters;
-  if (!accumulate(job, slot, chunk)) return job.drop(counters.dropped_shape, packet);
-  const std::size_t number = job.number_of(slot);
-  job.seen.insert(number, job.bit_of(slot, sender.rank));
-  slot.checked |= common.checked;
+  if (!accumulate(job, slot, chunk)) return job.drop(job.counters.dropped_shape, packet);
   // What a child switch passes on unsummed says nothing of its other ranks.
   if (chunk.header.acknowledge_only && (!sender.from_switch || sender.summed)) {
     slot.quiet = true;
-    job.quiet.insert(number, sender.member);
+    job.quiet.insert(job.number_of(slot), sender.member);
   }
-  NETSUM_CHECK(!slot.complete && !slot.sent);
-  ++counters.contributions;
-  job.audience.heard(sender.member);
-  ++slot.arrived;
+  if (job.may_learn(common, chunk.header)) job.alike.learn(packet.bytes);
+  job.count_in(slot, job.bit_of(slot, sender.rank), sender.member, common.checked);
   if (slot.ordered() && !job.is_root()) {
     pass_up(job, packet, sink);
-    ++counters.passed_up;
+    ++job.counters.passed_up;
   } else if (slot.arrived == job.expected(slot)) {
     complete(job, slot, sink);
   }
@@ -438,18 +447,7 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
       slot.masks = true;
     }
   }
-  // The look-ahead is valid only if every rank knew the same next block; one that did not makes it "unknown" for all.
-  std::byte* const exponents = payload - wire::switchml::padded_exponents(slot.exponents);
-  if (slot.arrived == 0) {
-    std::copy(chunk.exponents.begin(), chunk.exponents.end(), exponents);
-  } else if (header.ahead_operation != slot.ahead_operation || header.ahead_chunk != slot.ahead_chunk ||
-             header.exponents != slot.exponents) {
-    slot.ahead_operation = wire::switchml::no_ahead;
-    slot.ahead_chunk = 0;
-    slot.exponents = 0;
-  } else {
-    for (std::size_t i = 0; i < slot.exponents; ++i) exponents[i] = std::max(exponents[i], chunk.exponents[i]);
-  }
+  slot.take_ahead(header.ahead_operation, header.ahead_chunk, chunk.exponents, payload);
   return true;
 }
 

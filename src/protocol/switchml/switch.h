@@ -186,6 +186,10 @@ class Switch {
 
   void on_packets(std::span<const RxView> packets, Time now, Sink& sink);
 
+  // Without the fast path (switch_fast.cc) everything is the same, and slower: tests compare both.
+  void use_fast_path(bool use) { fast_ = use; }
+  [[nodiscard]] std::uint64_t added_fast() const { return added_fast_; }  // contributions
+
   [[nodiscard]] const JobCounters* job_counters(std::uint64_t epoch) const;
   [[nodiscard]] const DropSources<JobCounters>* drop_sources(std::uint64_t epoch) const;
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
@@ -195,6 +199,7 @@ class Switch {
  private:
   struct SlotState;
 
+  void on_packet(const RxView& packet, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
   // From whom a contribution is: for itself, or (`summed`) for all ranks below it.
   struct Sender {
@@ -202,6 +207,7 @@ class Switch {
     std::size_t member;
     bool from_switch, summed;
   };
+  [[nodiscard]] bool add_fast(const RxView& packet, Time now, Sink& sink);  // false: nothing was done
   void on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink);
   // Nothing, false and null: the packet is dropped, and counted. believe() takes the seal off.
   [[nodiscard]] static std::optional<Sender> believe(Job& job, RxView& packet, const wire::switchml::Common& common);
@@ -209,6 +215,8 @@ class Switch {
                                       const wire::switchml::Common& common, wire::switchml::ChunkPacket& chunk);
   [[nodiscard]] SlotState* place(Job& job, const RxView& packet, const wire::switchml::Common& common,
                                  const wire::switchml::ChunkHeader& header, Sink& sink);
+  void open(Job& job, std::size_t number, const wire::switchml::ChunkHeader& header, bool values, std::uint16_t rank,
+            Sink& sink);
   void answer_repeat(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
                      const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header, Time now, Sink& sink);
   void add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
@@ -249,8 +257,9 @@ class Switch {
 
   std::unordered_map<std::uint64_t, JobState> jobs_;
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
+  bool fast_ = true;
   SwitchCounters counters_;
-  std::uint64_t batch_ = 0;
+  std::uint64_t batch_ = 0, added_fast_ = 0;
   ReplyBudget unknown_job_budget_;
   ProbeAnswers probe_answers_;
 };

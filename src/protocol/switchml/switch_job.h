@@ -1,6 +1,7 @@
 // A job's state at one lane of a switch. Internal to the switch.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +12,14 @@
 
 #include "base/bit_rows.h"
 #include "base/cache_line.h"
+#include "base/check.h"
 #include "base/drop_sources.h"
 #include "protocol/switchml/audience.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/switch_seals.h"
 #include "seal/uncopied.h"
 #include "stream/overtaken.h"
+#include "wire/switchml_alike.h"
 
 namespace netsum::switchml {
 
@@ -62,6 +65,22 @@ struct alignas(cache_line) Switch::SlotState {
     return header.dtype == dtype && header.op == op && (!ordered() || arrived == 0 || header.elements == elements);
   }
   [[nodiscard]] bool gathers() const { return used && !complete && ordered(); }
+
+  // The look-ahead is valid only if every rank knew the same next block; one that did not makes it "unknown" for all. The
+  // largest exponents are in front of the payload.
+  void take_ahead(std::uint8_t its_operation, std::uint32_t its_chunk, std::span<const std::byte> its_exponents,
+                  std::byte* payload) {
+    std::byte* const largest = payload - wire::switchml::padded_exponents(exponents);
+    if (arrived == 0) {
+      std::copy(its_exponents.begin(), its_exponents.end(), largest);
+    } else if (its_operation != ahead_operation || its_chunk != ahead_chunk || its_exponents.size() != exponents) {
+      ahead_operation = wire::switchml::no_ahead;
+      ahead_chunk = 0;
+      exponents = 0;
+    } else {
+      for (std::size_t i = 0; i < exponents; ++i) largest[i] = std::max(largest[i], its_exponents[i]);
+    }
+  }
 };
 
 // What few rounds need of a slot's version.
@@ -89,6 +108,7 @@ struct alignas(cache_line) Switch::Job {
   static_assert(sizeof(SlotState) == cache_line);
 
   // First what every contribution needs, on as few lines as it takes.
+  wire::switchml::AlikeContributions alike;
   std::vector<SlotState> slots;  // [slot * 2 + version]
   // By slot state. A member's bit, or a rank's in a round whose floats are summed in rank order.
   BitRows seen;
@@ -161,6 +181,20 @@ struct alignas(cache_line) Switch::Job {
     return {memory_of(slot) + payload_at - before, slot.result_bytes};
   }
 
+  // The slot has the contribution of whoever has this bit.
+  void count_in(SlotState& slot, std::size_t bit, std::size_t member, bool checked) {
+    NETSUM_CHECK(!slot.complete && !slot.sent);
+    seen.insert(number_of(slot), bit);
+    slot.checked |= checked;
+    ++counters.contributions;
+    audience.heard(member);
+    ++slot.arrived;
+  }
+  // Whether the fast path may take contributions like this one, which the slow path has taken.
+  [[nodiscard]] bool may_learn(const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header) const {
+    return !config.tree && !seals && common.type == wire::switchml::Type::contribution && header.dtype == DType::int32 &&
+           header.op == ReduceOp::sum && header.elements != 0 && !header.masks && !header.acknowledge_only;
+  }
   [[nodiscard]] const Member& member(std::size_t number) const { return config.members[number]; }
   // What a sender's bit in `seen` is, and how many there are.
   [[nodiscard]] std::size_t bit_of(const SlotState& slot, std::uint32_t rank) const {
