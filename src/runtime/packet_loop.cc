@@ -34,10 +34,10 @@ void PacketLoop::loop() {
   Sink& sink = transport_->sink();
   std::array<pollfd, 2> descriptors = {pollfd{transport_->descriptor(), POLLIN, 0},
                                        pollfd{mailbox_.descriptor(), POLLIN, 0}};
+  Time began = now();  // of this turn; with packets, where the last one ended: two readings of the clock a batch
   while (true) {
     if (mailbox_.waiting()) mailbox_.run_all();  // however many packets come: a load per batch
     if (stopping_) return;
-    const Time began = now();
     const std::span<const RxView> packets = transport_->receive();
     if (!packets.empty()) {
       busy_poll_.found();
@@ -47,12 +47,16 @@ void PacketLoop::loop() {
       if (gate_.received(strangers - strangers_, received)) filter();
       strangers_ = strangers;
       if (gate_.is_due(received)) look_at_flood(received);
-      counters_.busy_nanoseconds += static_cast<std::uint64_t>((now() - began).count());
+      const Time ended = now();
+      counters_.busy_nanoseconds += static_cast<std::uint64_t>((ended - began).count());
+      began = ended;
     } else if (!mailbox_.waiting() && busy_poll_.look_again(began)) {
       if (busy_poll_.yields()) sched_yield();
+      began = now();
     } else {
       wait_for(descriptors, busy_poll_.until(gate_.is_shut() ? began + FloodGate::look_again : never, began));
-      if (gate_.is_shut() && gate_.is_due(now())) look_at_flood(now());
+      began = now();
+      if (gate_.is_shut() && gate_.is_due(began)) look_at_flood(began);
     }
   }
 }
