@@ -88,6 +88,10 @@ std::vector<std::byte> alter(FuzzedDataProvider& input, std::vector<std::byte> p
         std::byte{input.ConsumeIntegral<std::uint8_t>()};
   }
   wire::switchml::seal(packet);
+  if (input.ConsumeIntegralInRange<int>(0, 3) == 0) {  // on its way
+    packet[input.ConsumeIntegralInRange<std::size_t>(0, packet.size() - 1)] ^=
+        std::byte{input.ConsumeIntegralInRange<std::uint8_t>(1, 255)};
+  }
   return packet;
 }
 
@@ -124,6 +128,9 @@ struct World {
     fuzz::check(job.aggregator.job_counters(other_epoch)->contributions == contributions.size(), "they are added");
     fuzz::check(job.workers[0].submit(operation(), now, worker_out), "the first operation is taken");
     worker_out.flush();
+    fuzz::RecordingSink second_out(fuzz::endpoint_of(1), sent);
+    fuzz::check(job.workers[1].submit(operation(), now, second_out), "the second rank's operation is taken");
+    second_out.flush();
     slow = job.aggregator;
     slow.use_fast_path(false);
     slow.move_memory(fuzz::job_epoch, std::as_writable_bytes(std::span(slow_memory)));
