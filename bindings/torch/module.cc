@@ -286,6 +286,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("set_failure_hook", [](const py::object& hook) { failure_hook = new py::object(hook); });
   module.def("flights", &flights);
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
+      .def("abort", &TorchGroup::abort, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
   // What torch 2.x holds without a Python object, and later returns as a Backend, has its own class again by its dynamic

@@ -115,7 +115,7 @@ template <class Base>
 void Group<Base>::shutdown() {
   if (!is_ours() || closed_.exchange(true)) return;
   warn(/*last=*/true);
-  const bool failed = queue_ && queue_->failed();
+  const bool failed = aborted_ || (queue_ && queue_->failed());
   end_staging();
   queue_.reset();
   if (decision_.shards > 0 && !failed) {
@@ -128,12 +128,22 @@ void Group<Base>::shutdown() {
 }
 
 template <class Base>
+void Group<Base>::abort() {
+  if (!is_ours() || closed_ || aborted_.exchange(true)) return;
+  if (queue_) queue_->abort("the process group was aborted");
+}
+
+template <class Base>
 void Group<Base>::check_usable() const {
   if (!is_ours()) {
     throw std::runtime_error("netsum: this process group was inherited through fork() from process " +
                              std::to_string(owner_) + ": use it there, or start the child with 'spawn' and its own group");
   }
   if (closed_) throw std::runtime_error("netsum: this process group was destroyed");
+  if (aborted_) {
+    throw std::runtime_error("netsum: rank " + std::to_string(this->getRank()) +
+                             " aborted this process group: build another");
+  }
 }
 
 template <class Base>

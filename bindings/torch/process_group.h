@@ -60,6 +60,10 @@ class Group : public Base {
 
   // Fails pending operations and leaves the job; later operations are errors. Call without Python's interpreter lock.
   void shutdown();
+  // Fails pending operations at the switch, here at once and at the other ranks as of a rank that left; Gloo's end by their
+  // deadlines. Later operations are errors. Any thread calls it, and it does not wait. torch has it as a function of
+  // GroupBase's in later versions, and shutdown() too.
+  void abort();
 
   [[nodiscard]] const Decision& decision() const { return decision_; }
   [[nodiscard]] const SwitchQueue* queue() const { return queue_.get(); }
@@ -146,7 +150,7 @@ class Group : public Base {
  private:
   CallCounts counts_;
   const std::function<void(const std::string&)> log_;
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, aborted_{false};
 };
 
 extern template class Group<GroupBase>;

@@ -87,8 +87,8 @@ Error SwitchQueue::named_in_world(const Error& error) const {
           std::move(details)};
 }
 
-void SwitchQueue::abort() {
-  communicator_.abort("the process group was destroyed");
+void SwitchQueue::abort(const std::string& why) {
+  communicator_.abort(why);
 }
 
 SwitchQueue::~SwitchQueue() {

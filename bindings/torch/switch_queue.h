@@ -64,7 +64,7 @@ class SwitchQueue {
   // The last work that was issued; it ends after all others. Null if there was none.
   [[nodiscard]] c10::intrusive_ptr<GroupWork> last() const;
 
-  void abort();  // fails pending and later operations
+  void abort(const std::string& why = "the process group was destroyed");  // fails pending and later operations
 
   [[nodiscard]] bool failed() const { return failed_.load(); }  // an operation ended in an error
   [[nodiscard]] Statistics statistics() const { return communicator_.statistics(); }

@@ -188,6 +188,36 @@ def case_impatient(rank, size):
     dist.destroy_process_group()
 
 
+def case_aborted(rank, size):
+    """Rank 0 aborts the group while it waits: its own call ends, then those of the others, and there are no more."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init(seconds=30)
+    store = dist.distributed_c10d._get_default_store()
+    texts = []
+
+    def note_error(call):
+        try:
+            call()
+        except RuntimeError as error:
+            texts.append((getattr(error, "code", None), str(error)))
+    if rank == 0:
+        pending = dist.all_reduce(torch.ones(10), async_op=True)
+        netsum.torch._backend_of(None, "abort").abort()
+        store.set("aborted", "yes")
+        note_error(pending.wait)
+        note_error(lambda: dist.all_reduce(torch.ones(10)))
+        note_error(dist.barrier)
+    else:
+        store.wait(["aborted"], datetime.timedelta(seconds=20))
+        for _ in range(2):  # rank 0's part of the first may have come
+            note_error(lambda: dist.all_reduce(torch.ones(10)))
+    dist.destroy_process_group()
+    return texts
+
+
 def case_differ(rank, size):
     import torch
     import torch.distributed as dist
@@ -407,6 +437,18 @@ class Failures(unittest.TestCase):
     def test_wait_with_a_time_out(self):
         run("impatient", 2)
         run("impatient", 2, environment={"NETSUM_MODE": "off"})
+
+    def test_a_rank_aborts_its_group(self):
+        with Switch() as switch:
+            first, *others = (r.result for r in run("aborted", 3, seconds=20, environment={"NETSUM_SWITCH": switch.address}))
+        after = [None, "netsum: rank 0 aborted this process group: build another"]
+        self.assertEqual((first[0][0], first[1:]), ("closed", [after, after]))
+        self.assertIn("the process group was aborted", first[0][1])
+        for texts in others:
+            code, text = texts[-1]
+            self.assertEqual(code, "worker_lost")
+            self.assertIn("rank 0", text)
+            self.assertIn("the process group was aborted", text)
 
     def test_ranks_that_differ_are_both_named(self):
         for rank in run("differ", 2):
