@@ -50,6 +50,7 @@ OF_BINDINGS = {
     "bindings/c": {"bindings/settings"},
     "bindings/nccl": {"base", "transport", "runtime", "bindings/settings"},
     "bindings/torch": {"bindings/settings", "bindings/staging"},
+    "bindings/torchcomms": set(),
     "bindings/mpi": {"base", "stream", "transport", "bindings/settings"},
 }
 

@@ -39,8 +39,8 @@ def _make_gloo(store, rank, size, timeout):
     return torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
 
-def _create(store, rank, size, timeout):
-    return agreement.build(store, rank, size, timeout, _make_gloo)
+def _create(store, rank, size, timeout, world_rank=None):
+    return agreement.build(store, rank, size, timeout, _make_gloo, world_rank)
 
 
 def _backends_of(group):

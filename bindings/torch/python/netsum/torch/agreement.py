@@ -171,15 +171,16 @@ def _forget_barriers(group_store):
         return
 
 
-def build(store, rank, size, timeout, make_gloo):
-    """Decides, and returns the process group."""
+def build(store, rank, size, timeout, make_gloo, world_rank=None):
+    """Decides, and returns the process group. `world_rank`: what errors call this rank, if it is not torch.distributed that knows."""
     before = forks.network_sockets()
     world_store = None if torch.distributed.is_initialized() else store
     store = fresh(store, rank)
     agreement = Agreement(store, rank, size, timeout)
     hostname = socket.gethostname()
 
-    world_rank = torch.distributed.get_rank() if world_store is None else rank
+    if world_rank is None:
+        world_rank = torch.distributed.get_rank() if world_store is None else rank
     settings, report = _C.Settings(), {"host": hostname, "world_rank": world_rank}
     try:
         settings = _C.read_settings()
