@@ -117,7 +117,12 @@ void Group<Base>::shutdown() {
   warn(/*last=*/true);
   const bool failed = aborted_ || (queue_ && queue_->failed());
   end_staging();
-  queue_.reset();
+  std::unique_ptr<SwitchQueue> ended;
+  {
+    const std::lock_guard lock(ending_);
+    ended = std::move(queue_);
+  }
+  ended.reset();
   if (decision_.shards > 0 && !failed) {
     say_goodbye(store_, this->getRank(), this->getSize(), decision_.shards, shard_ != nullptr);
   }
@@ -130,6 +135,7 @@ void Group<Base>::shutdown() {
 template <class Base>
 void Group<Base>::abort() {
   if (!is_ours() || closed_ || aborted_.exchange(true)) return;
+  const std::lock_guard lock(ending_);
   if (queue_) queue_->abort("the process group was aborted");
 }
 

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -151,6 +152,7 @@ class Group : public Base {
   CallCounts counts_;
   const std::function<void(const std::string&)> log_;
   std::atomic<bool> closed_{false}, aborted_{false};
+  std::mutex ending_;  // of the queue's end and abort()
 };
 
 extern template class Group<GroupBase>;
