@@ -43,7 +43,7 @@ done
 # Ranks as processes: from C and Rust, which link the shared library alone, from Python by ctypes, and the training.
 export LD_LIBRARY_PATH="$build/lib"
 trap 'kill $SWITCH_PID; rm -rf "$work"' EXIT
-coproc SWITCH { "$work/prefix/bin/netsum" switch --listen 127.0.0.1:0 2>/dev/null; }
+coproc SWITCH { exec "$work/prefix/bin/netsum" switch --listen 127.0.0.1:0 2>/dev/null; }
 read -r _ address <&"${SWITCH[0]}" # "listening ADDRESS"
 # ranks RANKS LINE COMMAND [LAST ARGUMENT]: each of them prints LINE, in which R is its number.
 ranks() {

@@ -18,7 +18,7 @@ wheel=$(echo netsum-*.whl)
 du -h "$wheel"
 "$python" -m venv --system-site-packages --without-pip venv # pip is the system's: ensurepip would take seconds
 clean() {
-  env -i HOME="$work" LANG=C.UTF-8 PATH="$work/venv/bin:/usr/bin:/bin" PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 "$@"
+  "${run:-command}" env -i HOME="$work" LANG=C.UTF-8 PATH="$work/venv/bin:/usr/bin:/bin" PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 "$@"
 }
 clean python -m pip install --quiet --no-deps "$wheel"
 clean python -m pip check >log || true # other packages may lack something
@@ -92,7 +92,7 @@ assert counts["path"] == "switch" and counts["switch_operations"] > 5, counts
 dist.destroy_process_group()
 END
 trap 'kill $SWITCH_PID; rm -rf "$work"' EXIT
-coproc SWITCH { clean netsum switch --listen 127.0.0.1:0 2>switch.log; }
+coproc SWITCH { run=exec clean netsum switch --listen 127.0.0.1:0 2>switch.log; } # what is killed is the switch
 read -r _ address <&"${SWITCH[0]}" # "listening ADDRESS"
 rank() {
   clean NETSUM_SWITCH="$address" NETSUM_MODE=force python train.py "$1" "$work/store" >"rank$1" 2>&1

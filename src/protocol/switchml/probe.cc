@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t trains_bytes = 256 * 1024;  // four trains of UDP_SEGMENT: two on the way, two being summed
 constexpr std::chrono::duration<double> pause = std::chrono::microseconds(500);
-constexpr std::uint32_t longer = 4, most_train = 1024;
+constexpr std::uint32_t train_growth = 4, most_train = 1024;
 constexpr std::uint32_t least_slots = 2, most_slots = 4096;  // 5.6 MB in packets of 1374 bytes: 450 us at 100 Gbit/s
 
 }  // namespace
@@ -62,8 +62,8 @@ void Probe::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
       last_reply_ = now;
       if (train_replies_ < train_) continue;
       // A train that is short beside what the path may hold shows only a bound of its rate.
-      if (packets_in(round_trip_) > 2.0 * train_ && train_ * longer <= most_train) {
-        send_train(train_ * longer, now, sink);
+      if (packets_in(round_trip_) > 2.0 * train_ && train_ * train_growth <= most_train) {
+        send_train(train_ * train_growth, now, sink);
       } else {
         phase_ = Phase::done;
       }
