@@ -118,6 +118,7 @@ void on_status_reply(FuzzedDataProvider& input) {
   job.job.world_size = 3;
   job.job.joined = RankSet::first(3);
   job.counters = {{"packets", 7}};
+  report.interfaces = {{"eth0", true, "XDP in the driver"}};
   control::StatusReply message{telemetry::to_json(report)};
   std::string& json = message.report_json;
   for (int changes = input.ConsumeIntegralInRange<int>(0, 4); changes > 0; --changes) {
