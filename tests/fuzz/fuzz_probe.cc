@@ -6,6 +6,7 @@
 
 #include "fuzz/harness.h"
 #include "protocol/switchml/probe.h"
+#include "session/check.h"
 #include "wire/switchml.h"
 
 namespace {
@@ -44,7 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::check(probe.done() == (probe.next_timeout() == never), "a timer runs until the probe has ended");
     fuzz::check(!was_done || (probe.done() && sent.empty()), "a probe that has ended sends nothing");
     if (probe.answered()) {
-      fuzz::check(std::has_single_bit(probe.slots()) && probe.slots() >= 2 && probe.slots() <= 512, "a window");
+      fuzz::check(std::has_single_bit(probe.slots()) && probe.slots() >= 2 && probe.slots() <= session::most_slots,
+                  "a window");
       fuzz::check(probe.round_trip() >= Duration::zero() && probe.round_trip() <= now.time_since_epoch(), "a round trip");
     }
   };
