@@ -89,7 +89,7 @@ void copy(void* to, const void* from, std::size_t bytes) {
   if (has_context) cuda.push(context);
   const int code = cuda.copy(pointer(to), pointer(from), bytes);
   if (has_context) cuda.pop(&context);
-  if (code != 0) throw Error(ErrorCode::internal, "cuMemcpy gave CUDA's error " + std::to_string(code));
+  if (code != 0) throw Error(ErrorCode::internal, "cuMemcpy failed with CUDA error " + std::to_string(code));
 }
 
 }  // namespace netsum::mpi

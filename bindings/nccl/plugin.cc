@@ -299,7 +299,8 @@ int count_devices() {
   if (chosen_net().empty()) return static_cast<int>(devices().size());
   int count = 0;
   if (external_devices().devices(&count) != Result::success) {
-    throw Error(ErrorCode::internal, "the network plugin that NETSUM_NCCL_NET names failed to list its devices");
+    throw Error(ErrorCode::internal,
+                "the network plugin of NETSUM_NCCL_NET could not list its devices: NCCL_DEBUG=INFO shows its own messages");
   }
   return count;
 }

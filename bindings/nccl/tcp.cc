@@ -339,7 +339,7 @@ bool Receiver::find_receive(const MessageHeader& header) {
   }
   if (header.stripes > std::min<std::uint64_t>(stripe_sockets(), header.bytes) ||
       (header.stripes != 0 && header.first_socket >= stripe_sockets())) {
-    fail(ErrorCode::mismatch, "the message header is invalid: do both ranks have the same version of netsum?");
+    fail(ErrorCode::mismatch, "a message arrived with an invalid header: use the same version of netsum on both hosts");
   }
   current_ = *wanted;
   current_->bytes = static_cast<std::size_t>(header.bytes);

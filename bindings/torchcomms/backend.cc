@@ -41,7 +41,7 @@ c10d::ReduceOp c10d_op(const comms::ReduceOp& op) {
     case Type::PREMUL_SUM:
       return std::visit([](const auto& factor) { return c10d::makeNCCLPreMulSum(factor); }, *op.factor());
   }
-  throw std::invalid_argument("netsum: torchcomms asked for a reduction that this netsum does not know; use SUM or AVG");
+  throw std::invalid_argument("netsum: this version of netsum has no such reduction of torchcomms: use SUM or AVG");
 }
 
 std::string text_of(const std::vector<int>& ranks) {

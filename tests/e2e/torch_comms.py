@@ -25,8 +25,11 @@ def new_comm(rank, size, device="cpu"):
 
 def meet(store, size, place="end"):
     """Rank 0 has the store, and must not end before the others."""
+    until = time.monotonic() + 20
     store.add(place, 1)
     while store.add(place, 0) < size:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{store.add(place, 0)} of {size} ranks came to '{place}' within 20 s")
         time.sleep(0.01)
 
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/c_integers.h"
+#include "base/xdp_station.h"
 #include "protocol/switchml/chip_rule.h"
 #include "wire/switchml_chip_layout.h"
 
@@ -21,11 +22,6 @@ struct XdpPortOfJob {
   uint32_t interface;
 };
 
-// An interface's Ethernet address.
-struct XdpStation {
-  uint8_t address[6];
-  uint16_t zero;
-};
 struct XdpAddress {  // IPv4
   uint16_t halves[2];
 };

@@ -71,7 +71,7 @@ class Entry {
       : map_(map), key_(reinterpret_cast<const std::byte*>(&key), reinterpret_cast<const std::byte*>(&key + 1)) {
     const int result = bpf_map_update_elem(map, &key, &value, BPF_NOEXIST);
     if (result == -ENOMEM || result == -E2BIG) throw std::bad_alloc();
-    if (result < 0) throw refused("telling the XDP program of a job", -result);
+    if (result < 0) throw refused("writing a job to the XDP program's maps", -result);
   }
   ~Entry() { bpf_map_delete_elem(map_, key_.data()); }
   Entry(const Entry&) = delete;
@@ -108,7 +108,7 @@ class Audience {
       const XdpPortOfJob key = key_of(interface);
       const int result = bpf_map_update_elem(program_.map("ways"), &key, &way, BPF_ANY);
       if (result == -ENOMEM || result == -E2BIG) throw std::bad_alloc();
-      if (result < 0) throw refused("telling the XDP program of a job's results", -result);
+      if (result < 0) throw refused("writing the ports of a job to the XDP program's maps", -result);
       told_[interface] = way;
     }
     auto next = results.begin();

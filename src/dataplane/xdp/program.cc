@@ -84,11 +84,10 @@ void Program::learn_stations() {
     now.ipv4.clear();
     for (const Lane& lane : lanes_) now.ipv4.insert(wire::ipv4_of(lane.local));
   }
-  for (const std::uint32_t interface : places()) {  // frames to a bridge have its address at all ports
-    const auto of_bridge = now.ethernet.find(transport::master_of(interface).value_or(0));
-    if (of_bridge != now.ethernet.end()) now.ethernet[interface] = of_bridge->second;
+  for (const std::uint32_t interface : places()) {
+    if (const auto station = transport::station_at(interface, now)) now.ethernet[interface] = *station;
   }
-  const std::string what = "telling the XDP program of this host's addresses";
+  const std::string what = "writing this host's addresses to the XDP program's maps";
   for (const auto& [interface, address] : now.ethernet) {
     XdpStation station{};
     std::copy(address.begin(), address.end(), station.address);
@@ -111,7 +110,7 @@ void Program::fill_lanes() {
   std::set<int> processors;
   for (std::uint32_t number = 0; number < lanes_.size(); ++number) {
     const std::uint32_t port = chip_host16(lanes_[number].local.port);
-    must(bpf_map_update_elem(map("lanes"), &port, &number, BPF_ANY), "telling the XDP program of a lane");
+    must(bpf_map_update_elem(map("lanes"), &port, &number, BPF_ANY), "writing a lane to the XDP program's maps");
     processors.insert(lanes_[number].cpu);
   }
   for (const int processor : processors) {
@@ -119,7 +118,7 @@ void Program::fill_lanes() {
     value.qsize = handed_over_packets;
     value.bpf_prog.fd = function("handed_over");
     must(bpf_map_update_elem(map("processors"), &processor, &value, BPF_ANY),
-         "having packets handed over to processor " + std::to_string(processor));
+         "handing packets over to processor " + std::to_string(processor));
   }
 }
 
@@ -140,7 +139,9 @@ void Program::attach(Place& place) const {
   const int error = errno;
   const std::string name = "interface '" + place.name + "'";
   if (link == nullptr && (error == EBUSY || error == EEXIST)) {
-    throw Error(ErrorCode::refused, name + " has an XDP program already");
+    throw Error(
+        ErrorCode::refused,
+        name + " has an XDP program already: stop the process that attached it, or ip link set " + place.name + " xdp off");
   }
   if (link == nullptr && error == ERANGE) {
     throw Error(ErrorCode::refused, "the MTU of " + name +
@@ -148,7 +149,7 @@ void Program::attach(Place& place) const {
                                         "frame must fit into a page: ip link set " +
                                         place.name + " mtu 3000");
   }
-  if (link == nullptr) throw refused("putting an XDP program on " + name, error);
+  if (link == nullptr) throw refused("attaching an XDP program to " + name, error);
   place.link.reset(link);
   bpf_xdp_query_opts mode{};
   mode.sz = sizeof mode;
@@ -219,7 +220,7 @@ void Program::set_way(const XdpNewWay& change) const {
   options.sz = sizeof options;
   options.data_in = &change;
   options.data_size_in = sizeof change;
-  must(bpf_prog_test_run_opts(function("set_way"), &options), "telling the XDP program of a job's neighbour");
+  must(bpf_prog_test_run_opts(function("set_way"), &options), "updating a neighbour of a job in the XDP program");
 }
 
 int Program::map(const char* name) const {

@@ -27,7 +27,8 @@ Watcher::Watcher(std::function<void()> changed)
   groups.nl_family = AF_NETLINK;
   groups.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_NEIGH;
   if (end_.number() < 0 || ::bind(news_.number(), reinterpret_cast<const sockaddr*>(&groups), sizeof groups) != 0) {
-    throw Error(ErrorCode::internal, "cannot watch this host's interfaces and neighbours: " + transport::errno_text());
+    throw Error(ErrorCode::internal,
+                "cannot watch this host's interfaces and neighbours by netlink: " + transport::errno_text());
   }
   thread_ = std::thread([this, changed = std::move(changed)] { watch(changed); });
 }

@@ -47,6 +47,13 @@ std::optional<std::uint32_t> master_of(std::uint32_t interface) {
   return link ? link->find<std::uint32_t>(IFLA_MASTER) : std::nullopt;
 }
 
+std::optional<EthernetAddress> station_at(std::uint32_t interface, const OwnStations& own) {
+  for (const std::uint32_t each : {master_of(interface).value_or(interface), interface}) {
+    if (const auto found = own.ethernet.find(each); found != own.ethernet.end()) return found->second;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> parts_of(std::uint32_t master) {
   return interfaces_if([=](const Link& link) { return link.find<std::uint32_t>(IFLA_MASTER) == master; });
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/addresses/interfaces.h"
 #include "transport/addresses/next_hop.h"
 
 namespace netsum::transport {
@@ -18,6 +19,9 @@ namespace netsum::transport {
 [[nodiscard]] std::vector<std::string> parts_of(std::uint32_t master);
 // The port by which a bridge sends to that address. None: no bridge, or it has not heard from there lately.
 [[nodiscard]] std::optional<std::uint32_t> bridge_port(std::uint32_t bridge, const EthernetAddress& to);
+
+// The Ethernet address of frames to this host that arrive there: at a bridge's port the bridge's. None: not Ethernet.
+[[nodiscard]] std::optional<EthernetAddress> station_at(std::uint32_t interface, const OwnStations& own);
 
 // The VLANs that are interfaces of their own above this one.
 [[nodiscard]] std::vector<std::string> vlans_above(std::uint32_t interface);

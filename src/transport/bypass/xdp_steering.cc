@@ -48,19 +48,17 @@ XdpSteering::XdpSteering(const XdpInterface& interface, Takes takes)
   must(bpf_object__load(object_.get()), "loading an XDP program for interface '" + interface_.name + "'");
   const std::uint32_t only = 0;
   const XdpLimit limit{static_cast<std::uint32_t>(longest_frame(interface_)), 0, 0};
-  must(bpf_map_update_elem(map("limit"), &only, &limit, BPF_ANY), "telling an XDP program of the longest frame");
+  must(bpf_map_update_elem(map("limit"), &only, &limit, BPF_ANY),
+       "writing the longest frame to the maps of the XDP program");
 }
 
 void XdpSteering::learn_stations() {
   const OwnStations own = own_stations();
   const std::uint32_t only = 0, any = 0;
-  const std::string what = "telling an XDP program of this host's addresses";
-  // Frames to a bridge have its address at all ports.
-  auto here = own.ethernet.find(master_of(interface_.index).value_or(interface_.index));
-  if (here == own.ethernet.end()) here = own.ethernet.find(interface_.index);
-  if (here != own.ethernet.end()) {
+  const std::string what = "writing this host's addresses to the maps of the XDP program";
+  if (const auto here = station_at(interface_.index, own)) {
     XdpStation station{};
-    std::copy(here->second.begin(), here->second.end(), station.address);
+    std::copy(here->begin(), here->end(), station.address);
     must(bpf_map_update_elem(map("station"), &only, &station, BPF_ANY), what);
   }
   for (const auto& address : own.ipv4) {
@@ -85,15 +83,16 @@ int XdpSteering::map(const char* name) const {
 
 void XdpSteering::add_socket(std::uint32_t queue, const XdpSocket& socket, std::uint32_t owner) {
   const int descriptor = socket.descriptor();
-  must(bpf_map_update_elem(map("sockets"), &queue, &descriptor, BPF_ANY), "telling an XDP program of an AF_XDP socket");
-  must(bpf_map_update_elem(map("owners"), &queue, &owner, BPF_ANY), "telling an XDP program of a queue");
+  must(bpf_map_update_elem(map("sockets"), &queue, &descriptor, BPF_ANY),
+       "writing an AF_XDP socket to the maps of the XDP program");
+  must(bpf_map_update_elem(map("owners"), &queue, &owner, BPF_ANY), "writing a queue to the maps of the XDP program");
 }
 
 void XdpSteering::add_port(const Endpoint& local, std::uint32_t owner) {
   const std::uint32_t port = htons(local.port);
   XdpDoor door{.address = 0, .owner = owner, .longest = static_cast<std::uint32_t>(longest_frame(interface_))};
   if (!is_unspecified(local)) std::memcpy(&door.address, local.address.data() + 12, sizeof door.address);
-  must(bpf_map_update_elem(map("doors"), &port, &door, BPF_ANY), "telling an XDP program of a UDP port");
+  must(bpf_map_update_elem(map("doors"), &port, &door, BPF_ANY), "writing a UDP port to the maps of the XDP program");
 }
 
 void XdpSteering::remove_port(std::uint16_t port) noexcept {
@@ -118,7 +117,7 @@ void XdpSteering::attach() {
                     "', or of the other end of this veth, is too long for its driver's XDP: ip link set " + interface_.name +
                     " mtu 3000");
   }
-  throw xdp_refused("putting an XDP program on interface '" + interface_.name + "'", error);
+  throw xdp_refused("attaching an XDP program to interface '" + interface_.name + "'", error);
 }
 
 }  // namespace netsum::transport
