@@ -23,14 +23,22 @@ def new_comm(rank, size, device="cpu"):
     return torchcomms.new_comm("netsum", torch.device(device), "world", timeout=SECONDS, store=store), store
 
 
-def meet(store, size, place="end"):
-    """Rank 0 has the store, and must not end before the others."""
+def meet(store, size, place):
     until = time.monotonic() + 20
     store.add(place, 1)
     while store.add(place, 0) < size:
         if time.monotonic() > until:
             raise TimeoutError(f"{store.add(place, 0)} of {size} ranks came to '{place}' within 20 s")
         time.sleep(0.01)
+
+
+def leave(store, rank, size):
+    """No rank ends before all are here. Rank 0 has the store, and ends when no other rank asks it any more."""
+    meet(store, size, "here")
+    if rank == 0:
+        meet(store, size, "end")
+    else:
+        store.add("end", 1)
 
 
 def ranks_sum(size):
@@ -207,7 +215,7 @@ def case_split(rank, size):
         text = str(error)
     assert comm.split([], "none") is None
     comm.finalize()
-    meet(store, size)
+    leave(store, rank, size)
     return text
 
 
@@ -226,7 +234,7 @@ def alone(rank, size, set_timeout, **more):
             work.wait()
         except netsum.torch.Error as error:
             result = error.code, str(error), work.is_completed()
-    meet(store, size)
+    leave(store, rank, size)
     return result
 
 
@@ -265,7 +273,7 @@ def case_abort(rank, size):
         store.wait(["aborted"], SECONDS)
     for _ in range(2):  # rank 0's part of the first may have come
         note_error(comm.all_reduce, tensor, ReduceOp.SUM, False)
-    meet(store, size)
+    leave(store, rank, size)
     comm.finalize()
     note_error(comm.barrier, False)
     return texts
