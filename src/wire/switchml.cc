@@ -24,6 +24,15 @@ constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledg
 constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
                             DType::int64, DType::int16,   DType::int8,     DType::uint8};
 constexpr std::uint8_t dtype_bits = 0x0f;
+std::uint8_t index_of(DType dtype) {
+  static constexpr auto indices = [] {
+    std::array<std::uint8_t, 256> made{};
+    for (std::size_t i = 0; i < std::size(dtypes); ++i)
+      made[static_cast<std::uint8_t>(dtypes[i])] = static_cast<std::uint8_t>(i);
+    return made;
+  }();
+  return indices[static_cast<std::uint8_t>(dtype)];
+}
 constexpr int op_shift = 4;
 constexpr auto most_op = static_cast<std::uint8_t>(ReduceOp::bit_xor);
 
@@ -52,6 +61,10 @@ std::uint8_t integrity_of(const Common& common) {
   return common.checked ? checksummed : unprotected;
 }
 
+std::uint8_t type_byte(const Common& common) {
+  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(common.type) | integrity_of(common) << integrity_shift);
+}
+
 bool is_about_a_chunk(Type type) {
   return type <= Type::exponent_result || type == Type::acknowledgement;
 }
@@ -63,10 +76,27 @@ bool goes_upstream(Type type) {
   return type == Type::contribution || type == Type::exponent_contribution || type == Type::missing;
 }
 
+// The header as words, each with its offset, and the checksum as 0. Nobody waits for bytes of one that were stored singly.
+template <class Body>
+void for_header_words(const Common& common, const ChunkHeader& header, Body body) {
+  const auto at = [](std::uint64_t value, std::size_t offset) { return value << 8 * (offset % 8); };
+  const auto flags = static_cast<std::uint8_t>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
+                                               (header.acknowledge_only ? flag_acknowledge : 0));
+  const auto values = static_cast<std::uint8_t>(index_of(header.dtype) | static_cast<unsigned>(header.op) << op_shift);
+  body(0, at(version, at_version) | at(type_byte(common), at_type) | at(common.sender, at_sender));
+  body(at_job_epoch, common.job_epoch);
+  body(at_rank_epoch, at(common.rank_epoch, at_rank_epoch) | at(header.chunk, at_chunk));
+  body(at_operation, header.operation);
+  body(at_signature, at(header.signature, at_signature) | at(header.ahead_chunk, at_ahead_chunk));
+  body(at_ahead_operation, at(header.ahead_operation, at_ahead_operation) | at(values, at_values) |
+                               at(header.slot, at_slot) | at(header.elements, at_elements) |
+                               at(header.exponents, at_exponents) | at(flags, at_flags));
+}
+
 void write_common(std::span<std::byte> packet, const Common& common) {
   std::byte* p = packet.data();
   p[at_version] = std::byte{version};
-  p[at_type] = static_cast<std::byte>(static_cast<std::uint8_t>(common.type) | integrity_of(common) << integrity_shift);
+  p[at_type] = std::byte{type_byte(common)};
   store_le(p + at_sender, common.sender);
   store_le(p + at_job_epoch, common.job_epoch);
   store_le(p + at_rank_epoch, common.rank_epoch);
@@ -190,23 +220,21 @@ ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, P
 }
 
 void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header) {
-  write_common(packet, common);
-  std::byte* p = packet.data();
-  store_le(p + at_chunk, header.chunk);
-  store_le(p + at_operation, header.operation);
-  store_le(p + at_signature, header.signature);
-  store_le(p + at_ahead_chunk, header.ahead_chunk);
-  p[at_ahead_operation] = std::byte{header.ahead_operation};
-  store_le(p + at_slot, header.slot);
-  store_le(p + at_elements, header.elements);
-  p[at_exponents] = std::byte{header.exponents};
-  const auto dtype = static_cast<std::size_t>(std::find(std::begin(dtypes), std::end(dtypes), header.dtype) - dtypes);
-  p[at_values] = static_cast<std::byte>(dtype | static_cast<std::size_t>(header.op) << op_shift);
-  p[at_flags] = static_cast<std::byte>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
-                                       (header.acknowledge_only ? flag_acknowledge : 0));
+  for_header_words(common, header, [&](std::size_t at, std::uint64_t word) { store_le(packet.data() + at, word); });
   for (std::size_t i = header.exponents; i < padded_exponents(header.exponents); ++i) {
-    p[chunk_header_bytes + i] = std::byte{0};
+    packet[chunk_header_bytes + i] = std::byte{0};
   }
+}
+
+bool has_header(std::span<const std::byte> packet, const Common& common, const ChunkHeader& header) {
+  if (packet.size() != chunk_packet_bytes(header)) return false;
+  std::uint64_t different = 0;
+  for_header_words(common, header, [&](std::size_t at, std::uint64_t word) {
+    const std::uint64_t compared = at == 0 ? (std::uint64_t{1} << 8 * at_checksum) - 1 : ~std::uint64_t{0};
+    different |= (load_le<std::uint64_t>(packet.data() + at) ^ word) & compared;
+  });
+  if (different != 0 || !valid_exponents(packet.data() + chunk_header_bytes, header.exponents)) return false;
+  return load_le<std::uint32_t>(packet.data() + at_checksum) == (common.checked ? checksum_of(packet) : 0);
 }
 
 void seal(std::span<std::byte> packet) {

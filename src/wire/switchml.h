@@ -155,6 +155,9 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 // Version, type, length and checksum are checked here once; the typed parsers check their types' fields and lengths.
 [[nodiscard]] ParseError parse_common(std::span<const std::byte> bytes, Common& out);
 [[nodiscard]] ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, ChunkPacket& out);
+// Whether both would take the packet and read this from it, in fewer steps. The header is one that they can read, and there
+// is no seal.
+[[nodiscard]] bool has_header(std::span<const std::byte> packet, const Common& common, const ChunkHeader& header);
 [[nodiscard]] ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out);
 [[nodiscard]] ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out);
 [[nodiscard]] ParseError parse_probe(std::span<const std::byte> bytes, const Common& common, ProbePacket& out);

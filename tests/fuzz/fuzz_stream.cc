@@ -33,15 +33,15 @@ void check_shares(std::uint64_t elements, std::uint64_t operation, std::uint32_t
     chunks += stripes.chunks();
     if (!seen.empty()) {
       for (std::uint64_t i = 0; i < stripes.chunks(); ++i) {
-        const std::uint32_t chunk = stripes.chunk(i);
+        const std::uint32_t chunk = stripes.at(i).number;
         fuzz::check(chunk < total && !seen[chunk], "a chunk is of one lane");
         seen[chunk] = true;
       }
     } else if (stripes.chunks() > 0) {
       const std::uint64_t last = stripes.chunks() - 1;
-      fuzz::check(stripes.offset(last) < elements && stripes.offset(last) + stripes.elements(last) <= elements,
+      fuzz::check(stripes.at(last).offset < elements && stripes.at(last).offset + stripes.at(last).elements <= elements,
                   "the last chunk lies inside");
-      fuzz::check(stripes.offset(last + 1) >= elements, "and no other follows");
+      fuzz::check(stripes.at(last + 1).offset >= elements, "and no other follows");
     }
   }
   fuzz::check(chunks == total, "all lanes' chunks are the tensor's");
@@ -95,13 +95,13 @@ void all_reduce(Job& job) {
     }
   }
   for (std::uint64_t chunk = 0; chunk < stripes.chunks(); ++chunk) {
-    const std::uint64_t offset = stripes.offset(chunk);
-    const std::uint32_t count = stripes.elements(chunk);
+    const std::uint64_t offset = stripes.at(chunk).offset;
+    const std::uint32_t count = stripes.at(chunk).elements;
     // As long as in a packet: beyond them nothing may be read.
     std::vector<std::uint8_t> exponents;
     if (scanned) {
-      const std::uint8_t* const first = all.data() + stripes.first_block(chunk);
-      exponents.assign(first, first + stripes.blocks_of(chunk));
+      const std::uint8_t* const first = all.data() + stripes.at(chunk).first_block;
+      exponents.assign(first, first + stripes.at(chunk).blocks);
     }
     const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::switchml::mask_bytes(count) : 0;
     std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);

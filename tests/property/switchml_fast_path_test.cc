@@ -1,17 +1,20 @@
-// The switch's fast path equals its slow path, which is the specification: two switches, one without the fast path, get the
-// same batches, and what they send, hold and count is the same after each.
+// A fast path equals its slow path, which is the specification: two switches, or two workers, one without the fast path, get
+// the same batches, and what they send, hold and count is the same after each.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "protocol/switchml/switch.h"
+#include "protocol/switchml/worker.h"
 #include "support/recording_sink.h"
 #include "support/virtual_cluster.h"
 #include "support/virtual_network.h"
@@ -166,6 +169,161 @@ TEST(SwitchmlFastPath, DoesWhatTheSlowPathDoes) {
     contributions += fast.machine.job_counters(epoch)->contributions;
   }
   EXPECT_GT(fast_ones * 3, contributions);
+}
+
+// A worker of two, and what its switch answers: mostly what the contributions ask for.
+class WorkerPath {
+ public:
+  WorkerPath(std::uint64_t seed, bool fast)
+      : worker_({.job_epoch = epoch,
+                 .world_size = 2,
+                 .rank_epoch = 100,
+                 .folded_epochs = folded_epochs,
+                 .packet_elements = packet_elements,
+                 .slots = static_cast<std::uint32_t>(1 + seed % 5),
+                 .aggregator = OnePath::host(0),
+                 .checksums = seed % 3 != 0}),
+        random_(seed) {
+    worker_.use_fast_path(fast);
+  }
+
+  void submit(std::uint64_t number, Time now) {
+    stream::Operation operation;
+    operation.number = number;
+    operation.elements = random_.below(3000);
+    operation.dtype = random_.below(4) == 0 ? DType::int32 : DType::float32;
+    if (random_.below(8) == 0) operation.collective = stream::Collective::barrier;
+    if (random_.below(4) == 0) operation.collective = stream::Collective::broadcast;
+    if (operation.collective == stream::Collective::broadcast) operation.root = static_cast<std::uint32_t>(random_.below(2));
+    if (operation.collective == stream::Collective::barrier) operation.elements = 0;
+    auto& tensor = tensors_.emplace_back(operation.elements);
+    for (float& value : tensor) value = static_cast<float>(random_.below(1000)) - 500;
+    if (random_.below(8) == 0 && !tensor.empty()) tensor.back() = INFINITY;
+    operation.data = tensor.data();
+    EXPECT_TRUE(worker_.submit(operation, now, sink));
+  }
+  void receive(std::span<const RxView> batch, Time now) {
+    worker_.on_packets(batch, now, sink);
+    worker_.on_timer(now, sink);
+    sink.flush();
+    static_cast<void>(worker_.take_completed());
+  }
+  [[nodiscard]] std::vector<std::byte> state() const {
+    std::vector<std::byte> bytes;
+    worker_.append_state(bytes);
+    for (const auto& tensor : tensors_) {
+      const auto values = std::as_bytes(std::span(tensor));
+      bytes.insert(bytes.end(), values.begin(), values.end());
+    }
+    return bytes;
+  }
+  [[nodiscard]] std::map<std::string, std::uint64_t> counts() const {
+    std::map<std::string, std::uint64_t> counts;
+    for (const CounterValue& counter : wire::counter_values(worker_.counters())) counts[counter.name] += counter.value;
+    return counts;
+  }
+  [[nodiscard]] const switchml::Worker& worker() const { return worker_; }
+
+  static constexpr std::uint32_t folded_epochs = 4711;
+  RecordingSink sink;
+
+ private:
+  switchml::Worker worker_;
+  Random random_;
+  std::deque<std::vector<float>> tensors_;
+};
+
+// The result of a contribution, or something like it.
+Packets::Packet answer_to(std::span<const std::byte> contribution, Random& random) {
+  using wire::switchml::Type;
+  wire::switchml::Common common;
+  wire::switchml::ChunkPacket chunk;
+  EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_common(contribution, common));
+  EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_chunk(contribution, common, chunk));
+  const auto off = [&](std::uint64_t times) { return random.below(times) == 0; };
+  wire::switchml::ChunkHeader header = chunk.header;
+  common.sender = 0;
+  common.rank_epoch = WorkerPath::folded_epochs;
+  common.type = common.type == Type::contribution ? Type::result : Type::exponent_result;
+  if (common.type == Type::result && header.elements == 0) {  // others have sent values, or nobody
+    header.elements = static_cast<std::uint16_t>(off(2) ? 0 : random.below(packet_elements));
+  }
+  if (header.acknowledge_only && off(2)) {
+    common.type = Type::acknowledgement;
+    header.elements = 0;
+  }
+  header.acknowledge_only = header.masks = false;
+  if (off(10) || (off(4) && header.exponents != 0)) {  // a rank has not named what is ahead
+    header.exponents = 0;
+    header.ahead_chunk = 0;
+    header.ahead_operation = wire::switchml::no_ahead;
+  }
+  if (off(10) && header.elements != 0 && header.dtype == DType::int32) header.masks = true;
+  if (off(50)) common.checked = !common.checked;
+  if (off(100)) common.type = static_cast<Type>(1 + random.below(4));
+  if (off(100)) common.rank_epoch += 1;
+  if (off(100)) common.job_epoch += 1;
+  if (off(100)) header.signature += 1;
+  if (off(100)) header.elements = static_cast<std::uint16_t>(random.below(packet_elements + 9));
+  if (off(100)) header.ahead_chunk += 1;
+  if (off(100)) header.chunk += 1;
+  if (off(100)) header.operation += 1;
+  if (off(100)) header.op = ReduceOp::max;
+  if (off(100)) header.version ^= 1;
+  if (off(100)) header.slot = static_cast<std::uint16_t>(random.below(8));
+  if (header.elements == 0 || header.op != ReduceOp::sum) header.masks = false;
+  Packets::Packet packet{std::vector<std::byte>(wire::switchml::chunk_packet_bytes(header)),
+                         OnePath::host(off(100) ? 9 : 0)};
+  for (std::byte& byte : packet.bytes) byte = static_cast<std::byte>(random.next());
+  for (std::size_t i = 0; i < header.exponents; ++i) {
+    packet.bytes[wire::switchml::chunk_header_bytes + i] = static_cast<std::byte>(random.below(off(50) ? 256 : 255));
+  }
+  wire::switchml::write_chunk_header(packet.bytes, common, header);
+  wire::switchml::seal(packet.bytes);
+  if (off(30)) {
+    const std::size_t most = off(2) ? wire::switchml::chunk_header_bytes + 8 : packet.bytes.size();
+    packet.bytes[random.below(std::min(most, packet.bytes.size()))] ^= static_cast<std::byte>(1U << random.below(8));
+    if (off(2)) wire::switchml::seal(packet.bytes);
+  }
+  if (off(200)) packet.bytes.resize(random.below(packet.bytes.size() + 1));
+  return packet;
+}
+
+TEST(SwitchmlFastPath, AWorkersDoesWhatItsSlowPathDoes) {
+  std::uint64_t fast_ones = 0, results = 0;
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    WorkerPath fast(seed, true), slow(seed, false);
+    Random random(seed);
+    std::vector<Datagram> asked;  // the newest contributions
+    Time now{std::chrono::seconds(1)};
+    std::uint64_t submitted = 0;
+    for (int batches = 0; batches < 60; ++batches) {
+      if (submitted < 6 && random.below(6) == 0) {
+        fast.submit(submitted, now);
+        slow.submit(submitted++, now);
+      }
+      std::vector<Packets::Packet> batch;
+      for (std::uint64_t i = asked.empty() ? 0 : random.below(6); i > 0; --i) {
+        batch.push_back(answer_to(asked[random.below(asked.size())].bytes, random));
+        if (random.below(30) == 0) batch.push_back(batch.back());
+      }
+      std::vector<RxView> views;
+      for (const auto& packet : batch) views.push_back({packet.bytes, packet.source});
+      now += std::chrono::microseconds(random.below(400));
+      fast.receive(views, now);
+      slow.receive(views, now);
+      const std::vector<Datagram> sent = fast.sink.take();
+      ASSERT_EQ(slow.sink.take(), sent) << seed;
+      ASSERT_EQ(slow.counts(), fast.counts()) << seed;
+      ASSERT_EQ(slow.state(), fast.state()) << seed;
+      asked.insert(asked.end(), sent.begin(), sent.end());
+      asked.erase(asked.begin(), asked.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(asked.size(), 8)));
+    }
+    EXPECT_EQ(0U, slow.worker().read_fast());
+    fast_ones += fast.worker().read_fast();
+    results += fast.worker().counters().results;
+  }
+  EXPECT_GT(fast_ones * 3, results);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ void expect_partition(const Cut& cut) {
     const Stripes stripes(cut.elements, cut.operation, cut.packet_elements, {lane, cut.lanes, cut.run_chunks});
     std::uint64_t last_block = 0;
     for (std::uint64_t index = 0; index < stripes.chunks(); ++index) {
-      const std::uint64_t stripe = stripes.stripe(index), begin = stripes.offset(index);
-      const std::uint32_t length = stripes.elements(index);
+      const std::uint64_t stripe = stripes.stripe(index), begin = stripes.at(index).offset;
+      const std::uint32_t length = stripes.at(index).elements;
       ASSERT_LT(stripe, stripes.count());
       ASSERT_EQ(stripes.stripe_offset(stripe) % wire::switchml::block_elements, 0U);
       ASSERT_EQ(
@@ -49,19 +49,19 @@ void expect_partition(const Cut& cut) {
       ASSERT_GE(begin, stripes.stripe_offset(stripe));
       ASSERT_LE(begin + length, stripes.stripe_offset(stripe) + stripes.stripe_length(stripe));
       ASSERT_LE(begin + length, cut.elements);
-      ASSERT_LT(stripes.chunk(index), chunks);
-      ++seen[stripes.chunk(index)];
-      ASSERT_EQ(std::uint64_t{stripes.chunk(index)} * cut.packet_elements, begin);
+      ASSERT_LT(stripes.at(index).number, chunks);
+      ++seen[stripes.at(index).number];
+      ASSERT_EQ(std::uint64_t{stripes.at(index).number} * cut.packet_elements, begin);
       elements += length;
       if (length == 0) continue;
       // Blocks are counted over the lane's stripes, each of which has its own.
       const std::uint64_t before =
           begin / wire::switchml::block_elements - stripes.stripe_offset(stripe) / wire::switchml::block_elements;
-      ASSERT_EQ(stripes.first_block(index), stripe * (stripe_elements / wire::switchml::block_elements) + before);
-      ASSERT_EQ(stripes.blocks_of(index),
+      ASSERT_EQ(stripes.at(index).first_block, stripe * (stripe_elements / wire::switchml::block_elements) + before);
+      ASSERT_EQ(stripes.at(index).blocks,
                 (begin + length - 1) / wire::switchml::block_elements - begin / wire::switchml::block_elements + 1);
-      ASSERT_LE(stripes.blocks_of(index), wire::switchml::blocks_of_packet(cut.packet_elements));
-      last_block = std::max(last_block, stripes.first_block(index) + stripes.blocks_of(index));
+      ASSERT_LE(stripes.at(index).blocks, wire::switchml::blocks_of_packet(cut.packet_elements));
+      last_block = std::max(last_block, stripes.at(index).first_block + stripes.at(index).blocks);
     }
     ASSERT_LE(last_block, stripes.blocks());
   }
@@ -95,8 +95,8 @@ TEST(Stripes, AnEmptyOperationIsOneEmptyChunk) {
   const Stripes stripes(0, 0, 256, {0, 1, 16});
   EXPECT_EQ(stripes.count(), 1U);
   EXPECT_EQ(stripes.chunks(), 1U);
-  EXPECT_EQ(stripes.elements(0), 0U);
-  EXPECT_EQ(stripes.blocks_of(0), 0U);
+  EXPECT_EQ(stripes.at(0).elements, 0U);
+  EXPECT_EQ(stripes.at(0).blocks, 0U);
 }
 
 TEST(Stripes, SmallOperationsTakeTurnsOnTheLanes) {
@@ -129,7 +129,7 @@ TEST(Stripes, LongOperationsAreDealtInRuns) {
   const Stripes stripes(1 << 20, 0, 256, {1, 2, 16});
   for (std::uint64_t index = 0; index < stripes.chunks(); ++index) {
     const std::uint64_t run = 2 * (index / 16) + 1;
-    ASSERT_EQ(stripes.offset(index), (run * 16 + index % 16) * 256);
+    ASSERT_EQ(stripes.at(index).offset, (run * 16 + index % 16) * 256);
   }
 }
 
@@ -142,9 +142,9 @@ TEST(Stripes, PartsOfLongOperationsAreCoveredOnce) {
       for (std::uint32_t lane = 0; lane < 3; ++lane) {
         const Stripes stripes(elements, 40, packet_elements, {lane, 3, 16}, true, parts);
         for (std::uint64_t index = 0; index < stripes.chunks(); ++index) {
-          ASSERT_LT(stripes.part(index), parts);
-          for (std::uint32_t i = 0; i < stripes.elements(index); ++i) {
-            ++seen[stripes.part(index) * elements + stripes.offset(index) + i];
+          ASSERT_LT(stripes.at(index).part, parts);
+          for (std::uint32_t i = 0; i < stripes.at(index).elements; ++i) {
+            ++seen[stripes.at(index).part * elements + stripes.at(index).offset + i];
           }
         }
       }
@@ -159,9 +159,9 @@ TEST(Stripes, HoldTensorsBeyondFourGigabytes) {
   const Stripes stripes(elements, 0, 256, {0, 1, 16});
   EXPECT_EQ(stripes.chunks(), (std::uint64_t{1} << 28) + 1);
   const std::uint64_t last = stripes.chunks() - 1;
-  EXPECT_EQ(stripes.offset(last), elements - 1);
-  EXPECT_EQ(stripes.elements(last), 1U);
-  EXPECT_EQ(stripes.chunk(last), 1U << 28);
+  EXPECT_EQ(stripes.at(last).offset, elements - 1);
+  EXPECT_EQ(stripes.at(last).elements, 1U);
+  EXPECT_EQ(stripes.at(last).number, 1U << 28);
 }
 
 // How many blocks a packet is of, wherever it begins.
@@ -174,7 +174,7 @@ TEST(Stripes, PacketsOfAnyPossibleLengthHaveAsManyBlocksAsTheyMay) {
     if (!wire::switchml::possible_packet(packet)) continue;
     const Stripes stripes(10 * std::uint64_t{packet} * wire::switchml::block_elements, 0, packet, {0, 1, 1});
     std::uint32_t most = 0;
-    for (std::uint64_t index = 0; index < 8; ++index) most = std::max(most, stripes.blocks_of(index));
+    for (std::uint64_t index = 0; index < 8; ++index) most = std::max(most, stripes.at(index).blocks);
     ASSERT_EQ(most, wire::switchml::blocks_of_packet(packet)) << packet;
     ASSERT_LE(most, wire::switchml::max_blocks);
   }

@@ -33,7 +33,7 @@ class ChipProfile {
 
   void examine(const Slot& slot, const Place& place) {
     if (slot.all[0] == wire::chip::not_finite) return;  // no value is sent
-    codec_.examine(place.given(config_.rank), place.offset(), slot.header.elements, slot.all.data());
+    codec_.examine(place.given(config_.rank), place.chunk->offset, slot.header.elements, slot.all.data());
   }
 
   void send(const Slot& slot, const Place& place, const InFlight& in_flight, Sink& sink) {
@@ -48,9 +48,12 @@ class ChipProfile {
                                       .exponents = {ahead_exponent(slot, in_flight), 0},
                                       .echoed = echoed(slot)});
     const std::uint32_t in_use = slot.round == Round::values ? slot.header.elements : 0;
-    chip_codec_.encode(codec_, place.active->operation, place.offset(), in_use, slot.all[0],
+    chip_codec_.encode(codec_, place.active->operation, place.chunk->offset, in_use, slot.all[0],
                        packet.subspan(wire::chip::header_bytes));
   }
+
+  // Nothing: read() is short.
+  [[nodiscard]] RoundResult read_fast(const RxView&, InFlight&) const { return {}; }
 
   [[nodiscard]] Answer read(RxView packet, InFlight& in_flight, bool failed, WorkerCounters& counters) {
     wire::chip::Packet parsed;
@@ -61,7 +64,7 @@ class ChipProfile {
     if (header.type != wire::chip::Type::result) return malformed(counters, wire::ParseError::type);
     const std::size_t bytes = std::size_t{config_.packet_elements} * 4;
     if (parsed.payload.size() != bytes) return malformed(counters, wire::ParseError::length);
-    if (header.slot >= in_flight.slots.size() || header.rank >= config_.world_size) {
+    if (header.slot >= in_flight.window || header.rank >= config_.world_size) {
       return malformed(counters, wire::ParseError::field);
     }
     Slot& slot = in_flight.slots[header.slot];
@@ -87,7 +90,8 @@ class ChipProfile {
   }
 
   void decode(const Slot& slot, const Place& place, const RoundResult& result) {
-    chip_codec_.decode(codec_, place.active->operation, place.offset(), place.elements(), slot.all[0], result.payload);
+    chip_codec_.decode(codec_, place.active->operation, place.chunk->offset, place.chunk->elements, slot.all[0],
+                       result.payload);
   }
 
   [[nodiscard]] bool tells_of_losses() const { return false; }
@@ -114,8 +118,8 @@ class ChipProfile {
   [[nodiscard]] static std::uint16_t ahead_exponent(const Slot& slot, const InFlight& in_flight) {
     if (slot.header.exponents == 0) return wire::chip::unknown;
     const ActiveOperation& ahead = in_flight.ahead_of(slot);
-    const bool finite = !ahead.nonfinite[ahead.stripes.stripe(slot.ahead)];  // a stripe is a block
-    return finite ? ahead.exponents[ahead.stripes.first_block(slot.ahead)] : wire::chip::not_finite;
+    const bool finite = !ahead.nonfinite[ahead.stripes.stripe(slot.ahead.index)];  // a stripe is a block
+    return finite ? ahead.exponents[slot.ahead.first_block] : wire::chip::not_finite;
   }
 
   WorkerConfig config_;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/time.h"
@@ -24,6 +26,7 @@ struct ActiveOperation {
   Stripes stripes;
   std::uint64_t base = 0;       // position of its first chunk in the lane's stream
   std::uint64_t remaining = 0;  // chunks without a result
+  bool scanned = false;         // its values need exponents
   bool together = false;        // there has been a result: all ranks have begun it
   // This rank's largest exponents, by the lane's blocks, and the stripes with elements that are not finite. A stripe is
   // scanned when its first chunk is named, because results of one chunk overwrite part of a block shared with another.
@@ -31,32 +34,38 @@ struct ActiveOperation {
   std::vector<bool> nonfinite;
 };
 
-// A chunk of the lane's stream.
-struct Place {
-  ActiveOperation* active = nullptr;
-  std::uint64_t chunk = 0;  // of the operation, on this lane
-
-  [[nodiscard]] std::uint32_t part() const { return active->stripes.part(chunk); }
-  [[nodiscard]] std::uint32_t elements() const { return active->stripes.elements(chunk); }
-  [[nodiscard]] std::uint64_t offset() const { return active->stripes.offset(chunk); }
-  // The last chunks of a part may be empty.
-  [[nodiscard]] bool needs_exponents() const { return stream::uses_exponents(active->operation) && elements() != 0; }
-
-  // The operation, or the part of it that the chunk belongs to, as the codec sees it.
-  [[nodiscard]] stream::Operation given(std::uint32_t rank) const { return seen(rank, false); }
-  [[nodiscard]] stream::Operation taken(std::uint32_t rank) const { return seen(rank, true); }
+// An operation that is whole, or a part of one as an operation of its own. Only that is a copy, as each packet asks.
+class Seen {
+ public:
+  Seen(const stream::Operation& operation, std::uint32_t rank, std::uint32_t part, bool as_taken) : operation_(&operation) {
+    if (!stream::whole(operation)) part_ = stream::part_of(operation, rank, part, as_taken);
+  }
+  operator const stream::Operation&() const { return part_ ? *part_ : *operation_; }
 
  private:
-  [[nodiscard]] stream::Operation seen(std::uint32_t rank, bool as_taken) const {
-    const stream::Operation& operation = active->operation;
-    return stream::whole(operation) ? operation : stream::part_of(operation, rank, part(), as_taken);
-  }
+  const stream::Operation* operation_;
+  std::optional<stream::Operation> part_;
+};
+
+// A chunk of the lane's stream, one of a slot's.
+struct Place {
+  ActiveOperation* active = nullptr;
+  const Chunk* chunk = nullptr;
+
+  // The last chunks of a part may be empty.
+  [[nodiscard]] bool needs_exponents() const { return active->scanned && chunk->elements != 0; }
+
+  // The operation, or the part of it that the chunk belongs to, as the codec sees it.
+  [[nodiscard]] Seen given(std::uint32_t rank) const { return {active->operation, rank, chunk->part, false}; }
+  [[nodiscard]] Seen taken(std::uint32_t rank) const { return {active->operation, rank, chunk->part, true}; }
 };
 
 enum class Round : std::uint8_t { idle, exponents, values };
 
 // One slot carries the chunks at positions i, i + s, i + 2s, ... (Alg. 4, l. 13); both versions alternate with each round.
 struct Slot {
+  static constexpr std::uint64_t no_next = UINT64_MAX;
+
   std::uint64_t position = 0;
   Round round = Round::idle;
   std::uint8_t version = 0;  // of the round in flight, or of the next one
@@ -65,7 +74,9 @@ struct Slot {
   // The packet in flight; together with the tensor, all data for a byte-identical retransmission.
   wire::switchml::ChunkHeader header;
   std::array<std::uint8_t, wire::switchml::max_blocks> all{};  // exponents of the chunk's blocks, the largest over all ranks
-  std::uint64_t ahead = 0;  // the chunk whose exponents the packet carries: of its operation, on this lane
+  Chunk chunk;                                                 // of that packet
+  Chunk ahead;                   // whose exponents it carries; else the slot's next one, of operation `next`
+  std::uint64_t next = no_next;  // where that had been submitted when the round began
 
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
@@ -75,34 +86,44 @@ struct Slot {
 };
 
 struct InFlight {
-  InFlight(std::uint32_t window, std::size_t most_operations) : slots(window), operations(most_operations) {
-    for (std::uint32_t i = 0; i < window; ++i) slots[i].position = i;
+  InFlight(std::uint32_t slots_in_window, std::size_t most_operations)
+      : window(slots_in_window), slots(window), operations(std::bit_ceil(most_operations)), mask(operations.size() - 1) {
+    for (std::uint32_t i = 0; i < window; ++i) {
+      slots[i].position = i;
+      slots[i].header.slot = static_cast<std::uint16_t>(i);
+    }
   }
 
+  std::uint32_t window;
+
   std::vector<Slot> slots;
-  std::vector<ActiveOperation> operations;  // ring by operation number
+  std::vector<ActiveOperation> operations;  // ring by operation number, as long as a power of two
+  std::uint64_t mask;                       // of a number's place there
   std::uint64_t front = 0, back = 0;        // pending numbers: [front, back)
   std::uint64_t end_position = 0;
 
-  [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number % operations.size()]; }
-  [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number % operations.size()]; }
+  [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number & mask]; }
+  [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number & mask]; }
   // The operation whose exponents a slot's packet carries, if it carries any.
   [[nodiscard]] const ActiveOperation& ahead_of(const Slot& slot) const {
     return at(slot.header.operation + slot.header.ahead_operation);
   }
 
-  [[nodiscard]] Place find(std::uint64_t position, std::uint64_t from) {
-    for (std::uint64_t number = std::max(from, front); number < back; ++number) {
-      ActiveOperation& active = at(number);
-      if (position < active.base + active.stripes.chunks()) return {&active, position - active.base};
+  [[nodiscard]] Place place_of(const Slot& slot) { return {&at(slot.header.operation), &slot.chunk}; }
+
+  // Looks for the slot's next chunk in the operations that have been submitted.
+  void look_ahead(Slot& slot) {
+    const std::uint64_t position = slot.position + window;
+    for (std::uint64_t number = std::max(slot.header.operation, front); number < back; ++number) {
+      const ActiveOperation& active = at(number);
+      if (position < active.base + active.stripes.chunks()) {
+        slot.ahead = active.stripes.at(position - active.base);
+        slot.next = number;
+        return;
+      }
     }
-    return {};
+    slot.next = Slot::no_next;
   }
-  [[nodiscard]] Place place_of(const Slot& slot) {
-    ActiveOperation& active = at(slot.header.operation);
-    return {&active, slot.position - active.base};
-  }
-  [[nodiscard]] Place after(const Slot& slot) { return find(slot.position + slots.size(), slot.header.operation); }
 
   [[nodiscard]] bool is_oldest(const Slot& slot) const {
     return std::none_of(slots.begin(), slots.end(),

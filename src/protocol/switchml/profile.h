@@ -37,6 +37,10 @@ class Profile {
   void send(const Slot& slot, const Place& place, const InFlight& in_flight, Sink& sink) {
     std::visit([&](auto& kind) { kind.send(slot, place, in_flight, sink); }, kind_);
   }
+  // The answer that read() gives to nearly all packets, in fewer steps; without a slot: read() shall tell.
+  [[nodiscard]] RoundResult read_fast(const RxView& packet, InFlight& in_flight) const {
+    return std::visit([&](const auto& kind) { return kind.read_fast(packet, in_flight); }, kind_);
+  }
   // `failed`: the lane.
   [[nodiscard]] Answer read(RxView packet, InFlight& in_flight, bool failed, WorkerCounters& counters) {
     return std::visit([&](auto& kind) { return kind.read(packet, in_flight, failed, counters); }, kind_);

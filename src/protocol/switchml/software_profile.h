@@ -16,6 +16,7 @@
 #include "protocol/switchml/worker_seals.h"
 #include "seal/uncopied.h"
 #include "stream/overtaken.h"
+#include "wire/switchml_alike.h"
 
 namespace netsum::switchml {
 
@@ -33,7 +34,7 @@ class SoftwareProfile {
   [[nodiscard]] bool has_number(const Slot&) const { return true; }
 
   void examine(const Slot& slot, const Place& place) {
-    codec_.examine(place.given(config_.rank), place.offset(), slot.header.elements, slot.all.data());
+    codec_.examine(place.given(config_.rank), place.chunk->offset, slot.header.elements, slot.all.data());
   }
 
   void send(const Slot& slot, const Place& place, const InFlight& in_flight, Sink& sink) {
@@ -46,16 +47,37 @@ class SoftwareProfile {
     const std::span<std::byte> packet = whole.first(bytes);
     if (slot.header.exponents > 0) {
       const ActiveOperation& ahead = in_flight.ahead_of(slot);
-      std::memcpy(packet.data() + wire::switchml::chunk_header_bytes,
-                  ahead.exponents.data() + ahead.stripes.first_block(slot.ahead), slot.header.exponents);
+      std::memcpy(packet.data() + wire::switchml::chunk_header_bytes, ahead.exponents.data() + slot.ahead.first_block,
+                  slot.header.exponents);
     }
     wire::switchml::write_chunk_header(
         packet, {type, static_cast<std::uint16_t>(config_.rank), config_.job_epoch, config_.rank_epoch, config_.checksums},
         slot.header);
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.header.exponents);
-    codec_.encode(place.given(config_.rank), place.offset(), slot.header.elements, slot.all.data(), packet.data() + payload,
-                  packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
+    codec_.encode(place.given(config_.rank), place.chunk->offset, slot.header.elements, slot.all.data(),
+                  packet.data() + payload, packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
     seal_packet(whole, sealer);
+  }
+
+  // The fast path: what nearly all packets are, the result of a contribution whose values are all finite, with the same
+  // header. read() would take it too, or it is nothing.
+  [[nodiscard]] RoundResult read_fast(const RxView& packet, InFlight& in_flight) const {
+    if (packet.bytes.size() < wire::switchml::chunk_header_bytes) return {};
+    const wire::switchml::ChunkFields fields{packet.bytes.data()};
+    const std::size_t number = fields.round() / 2;
+    if (number >= in_flight.window) return {};
+    Slot& slot = in_flight.slots[number];
+    const wire::switchml::ChunkHeader& header = slot.header;
+    const bool alike = slot.round == Round::values && !header.masks && !header.acknowledge_only && header.elements != 0 &&
+                       header.elements == slot.chunk.elements && packet.source == config_.aggregator;
+    const bool checked = config_.checksums || fields.checked();
+    if (!alike || seals_ || !wire::switchml::has_header(packet.bytes, expected(checked), header)) return {};
+    const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(header.exponents);
+    return {&slot,
+            in_flight.place_of(slot),
+            packet.bytes.subspan(wire::switchml::chunk_header_bytes, header.exponents),
+            packet.bytes.subspan(payload),
+            {}};
   }
 
   [[nodiscard]] Answer read(RxView packet, InFlight& in_flight, bool, WorkerCounters& counters) {
@@ -89,11 +111,11 @@ class SoftwareProfile {
   void decode(const Slot& slot, const Place& place, const RoundResult& result) {
     // IP multicast also brings values to a rank that does not want them.
     if (slot.header.acknowledge_only) {
-      return stream::keep_own(place.active->operation, place.part(), place.offset() * 4,
-                              std::uint64_t{place.elements()} * 4);
+      return stream::keep_own(place.active->operation, place.chunk->part, place.chunk->offset * 4,
+                              std::uint64_t{place.chunk->elements} * 4);
     }
-    codec_.decode(place.taken(config_.rank), place.offset(), place.elements(), slot.all.data(), result.payload.data(),
-                  result.masks);
+    codec_.decode(place.taken(config_.rank), place.chunk->offset, place.chunk->elements, slot.all.data(),
+                  result.payload.data(), result.masks);
   }
 
   // As soon as there are packets behind it.
@@ -102,6 +124,9 @@ class SoftwareProfile {
   void append_state(const Slot&, std::vector<std::byte>&) const {}
 
  private:
+  [[nodiscard]] wire::switchml::Common expected(bool checked) const {
+    return {wire::switchml::Type::result, 0, config_.job_epoch, config_.folded_epochs, checked};
+  }
   // The packet as it may be believed, without its seal; false: it may not.
   [[nodiscard]] bool believe(RxView& packet, const wire::switchml::Common& common) {
     if (!seals_) return common.security == PacketSecurity::none;
@@ -116,7 +141,7 @@ class SoftwareProfile {
     const wire::ParseError error = wire::switchml::parse_chunk(bytes, common, chunk);
     if (error != wire::ParseError::none) return malformed(counters, error);
     const wire::switchml::ChunkHeader& header = chunk.header;
-    if (header.slot >= in_flight.slots.size()) return malformed(counters, wire::ParseError::field);
+    if (header.slot >= in_flight.window) return malformed(counters, wire::ParseError::field);
     Slot& slot = in_flight.slots[header.slot];
     const Round round = common.type == wire::switchml::Type::exponent_result ? Round::exponents : Round::values;
     const bool acknowledged = common.type == wire::switchml::Type::acknowledgement;
@@ -130,7 +155,7 @@ class SoftwareProfile {
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
     if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
         header.op != slot.header.op || (acknowledged && !slot.header.acknowledge_only) ||
-        (round == Round::values && !acknowledged && header.elements != place.elements()) ||
+        (round == Round::values && !acknowledged && header.elements != place.chunk->elements) ||
         (round == Round::exponents && !ahead_known)) {
       return malformed(counters, wire::ParseError::field);
     }
@@ -142,7 +167,7 @@ class SoftwareProfile {
     wire::switchml::WaitingPacket waiting{};
     const wire::ParseError error = wire::switchml::parse_waiting(bytes, common, waiting);
     if (error != wire::ParseError::none) return malformed(counters, error);
-    if (waiting.slot >= in_flight.slots.size()) return malformed(counters, wire::ParseError::field);
+    if (waiting.slot >= in_flight.window) return malformed(counters, wire::ParseError::field);
     return waiting;
   }
 

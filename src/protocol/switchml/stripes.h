@@ -26,6 +26,17 @@ struct Dealt {
   std::uint32_t lane = 0, lanes = 1, run_chunks = 1;
 };
 
+// One of a lane's chunks of an operation.
+struct Chunk {
+  std::uint64_t index = 0;        // on the lane
+  std::uint64_t offset = 0;       // in its part
+  std::uint64_t first_block = 0;  // of those that it touches, counted over the lane's stripes
+  std::uint32_t blocks = 0;
+  std::uint32_t elements = 0;
+  std::uint32_t number = 0;  // within the operation, the same on all lanes
+  std::uint32_t part = 0;
+};
+
 class Stripes {
  public:
   static constexpr std::uint64_t operations_in_turn = 16;
@@ -59,47 +70,37 @@ class Stripes {
   [[nodiscard]] std::uint64_t count() const { return count_; }    // stripes on this lane
   [[nodiscard]] std::uint64_t chunks() const { return chunks_; }  // chunks on this lane
 
-  // For the lane's chunk `index`:
+  [[nodiscard]] Chunk at(std::uint64_t index) const {
+    const std::uint64_t own = stripe(index), stripe = number_of(own);
+    const std::uint64_t place = index & ((std::uint64_t{1} << chunks_log_) - 1);  // in the stripe
+    const std::uint64_t begin = place * packet_elements_;
+    Chunk chunk;
+    chunk.index = index;
+    chunk.offset = in_part(stripe) * stripe_elements_ + begin;
+    chunk.elements = rest_of(chunk.offset, packet_elements_);
+    chunk.number = static_cast<std::uint32_t>((stripe << chunks_log_) + place);
+    chunk.part = parts_ == 1 ? 0 : static_cast<std::uint32_t>(stripe % parts_);
+    chunk.first_block = first_block_of(own) + begin / wire::switchml::block_elements;
+    const std::uint64_t end = begin % wire::switchml::block_elements + chunk.elements;
+    if (chunk.elements != 0) {
+      chunk.blocks = static_cast<std::uint32_t>((end + wire::switchml::block_elements - 1) / wire::switchml::block_elements);
+    }
+    return chunk;
+  }
   [[nodiscard]] std::uint64_t stripe(std::uint64_t index) const { return index >> chunks_log_; }
-  [[nodiscard]] std::uint32_t part(std::uint64_t index) const { return part_of_stripe(stripe(index)); }
-  // In the part.
-  [[nodiscard]] std::uint64_t offset(std::uint64_t index) const {
-    return stripe_offset(stripe(index)) + in_stripe(index) * packet_elements_;
-  }
-  [[nodiscard]] std::uint32_t elements(std::uint64_t index) const {
-    return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(packet_elements_, elements_ - std::min(elements_, offset(index))));
-  }
-  // The number of a chunk within the operation, the same on all lanes.
-  [[nodiscard]] std::uint32_t chunk(std::uint64_t index) const {
-    return static_cast<std::uint32_t>((number_of(stripe(index)) << chunks_log_) + in_stripe(index));
-  }
 
   // For the lane's stripe `stripe`:
-  [[nodiscard]] std::uint32_t part_of_stripe(std::uint64_t stripe) const {
-    return parts_ == 1 ? 0 : static_cast<std::uint32_t>(number_of(stripe) % parts_);
-  }
   [[nodiscard]] std::uint64_t stripe_offset(std::uint64_t stripe) const {
-    const std::uint64_t number = number_of(stripe);
-    return (parts_ == 1 ? number : number / parts_) * stripe_elements_;
+    return in_part(number_of(stripe)) * stripe_elements_;
   }
   [[nodiscard]] std::uint32_t stripe_length(std::uint64_t stripe) const {
-    return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(stripe_elements_, elements_ - std::min(elements_, stripe_offset(stripe))));
+    return rest_of(stripe_offset(stripe), stripe_elements_);
   }
 
-  // Blocks, counted over the lane's stripes: a chunk's first block, and how many it touches.
+  // Blocks, counted over the lane's stripes.
   [[nodiscard]] std::uint64_t blocks() const { return first_block_of(count_); }  // at most
   [[nodiscard]] std::uint64_t first_block_of(std::uint64_t stripe) const {
     return stripe * (stripe_elements_ / wire::switchml::block_elements);
-  }
-  [[nodiscard]] std::uint64_t first_block(std::uint64_t index) const {
-    return first_block_of(stripe(index)) + in_stripe(index) * packet_elements_ / wire::switchml::block_elements;
-  }
-  [[nodiscard]] std::uint32_t blocks_of(std::uint64_t index) const {
-    const auto before = static_cast<std::uint32_t>(in_stripe(index) * packet_elements_ % wire::switchml::block_elements);
-    const std::uint32_t length = elements(index);
-    return length == 0 ? 0 : (before + length + wire::switchml::block_elements - 1) / wire::switchml::block_elements;
   }
 
  private:
@@ -108,8 +109,10 @@ class Stripes {
     const std::uint64_t run = first_ + (stripe >> run_log_) * lanes_;
     return (run << run_log_) + (stripe & ((std::uint64_t{1} << run_log_) - 1));
   }
-  [[nodiscard]] std::uint64_t in_stripe(std::uint64_t index) const {
-    return index & ((std::uint64_t{1} << chunks_log_) - 1);
+  // Of a stripe's number among all.
+  [[nodiscard]] std::uint64_t in_part(std::uint64_t number) const { return parts_ == 1 ? number : number / parts_; }
+  [[nodiscard]] std::uint32_t rest_of(std::uint64_t offset, std::uint32_t most) const {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, elements_ - std::min(elements_, offset)));
   }
   [[nodiscard]] std::uint32_t chunks_in(std::uint32_t elements) const {
     return std::max(1U, (elements + packet_elements_ - 1) / packet_elements_);

@@ -38,6 +38,8 @@ struct Worker::Impl {
   bool values_answered = false;  // round trips of values have been measured
   Time next_timeout = never;     // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
+  bool fast = true;
+  std::uint64_t read_fast = 0;
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
@@ -50,7 +52,7 @@ struct Worker::Impl {
   // Scans a chunk's stripe for exponents, once.
   void scan(const Place& place) {
     const auto& stripes = place.active->stripes;
-    const std::uint64_t stripe = stripes.stripe(place.chunk);
+    const std::uint64_t stripe = stripes.stripe(place.chunk->index);
     std::uint8_t* const exponents = place.active->exponents.data() + stripes.first_block_of(stripe);
     if (*exponents != not_scanned) return;
     const std::uint32_t length = stripes.stripe_length(stripe);
@@ -61,17 +63,22 @@ struct Worker::Impl {
 
   // ---- sending
 
-  // Opens the round that the slot's next chunk needs: exponents first, unless the look-ahead brought them.
-  void start_chunk(Slot& slot, const Place& place, bool exponents_known, Time now, Sink& sink) {
-    NETSUM_CHECK(place.chunk < place.active->stripes.chunks() && slot.position == place.active->base + place.chunk);
-    slot.header = {.operation = place.active->operation.number,
-                   .chunk = place.active->stripes.chunk(place.chunk),
-                   .signature = place.active->signature,
-                   .slot = static_cast<std::uint16_t>(&slot - in_flight.slots.data())};
+  // Opens the round that the slot's chunk needs: exponents first, unless the look-ahead brought them.
+  void start_chunk(Slot& slot, ActiveOperation& active, bool exponents_known, Time now, Sink& sink) {
+    const Place place{&active, &slot.chunk};
+    NETSUM_CHECK(slot.chunk.index < active.stripes.chunks() && slot.position == active.base + slot.chunk.index);
+    slot.header.operation = active.operation.number;
+    slot.header.chunk = slot.chunk.number;
+    slot.header.signature = active.signature;
     if (place.needs_exponents() && !exponents_known) {
       ++counters.exponent_rounds;
       slot.round = Round::exponents;
-      name_ahead(slot, place);
+      slot.header.elements = 0;
+      slot.header.masks = slot.header.acknowledge_only = false;
+      slot.header.dtype = DType::int32;
+      slot.header.op = ReduceOp::sum;
+      slot.ahead = slot.chunk;
+      name_ahead(slot, active);
     } else {
       start_values(slot, place);
     }
@@ -80,17 +87,19 @@ struct Worker::Impl {
 
   void start_values(Slot& slot, const Place& place) {
     const ActiveOperation& active = *place.active;
-    const std::uint32_t of_part = place.part();
+    const std::uint32_t of_part = slot.chunk.part;
     slot.round = Round::values;
     slot.header.elements =
-        stream::contributes(active.operation, config.rank, of_part) ? static_cast<std::uint16_t>(place.elements()) : 0;
-    slot.header.masks = place.needs_exponents() && active.nonfinite[active.stripes.stripe(place.chunk)];
+        stream::contributes(active.operation, config.rank, of_part) ? static_cast<std::uint16_t>(slot.chunk.elements) : 0;
+    slot.header.masks = place.needs_exponents() && active.nonfinite[active.stripes.stripe(slot.chunk.index)];
     slot.header.dtype = active.wire.dtype;
     slot.header.op = active.wire.op;
     slot.header.acknowledge_only = !stream::takes(active.operation, config.rank, of_part);
     // §4.6, look-ahead: this slot's next chunk, if its operation was already submitted.
-    if (const Place next = in_flight.after(slot); names_ahead(slot, next)) {
-      name_ahead(slot, next);
+    in_flight.look_ahead(slot);
+    if (slot.next != Slot::no_next && slot.next - slot.header.operation < wire::switchml::no_ahead &&
+        Place{&in_flight.at(slot.next), &slot.ahead}.needs_exponents()) {
+      name_ahead(slot, in_flight.at(slot.next));
     } else {
       slot.header.ahead_operation = wire::switchml::no_ahead;
       slot.header.ahead_chunk = 0;
@@ -98,17 +107,11 @@ struct Worker::Impl {
     }
   }
 
-  [[nodiscard]] static bool names_ahead(const Slot& slot, const Place& next) {
-    return next.active != nullptr && next.needs_exponents() &&
-           next.active->operation.number - slot.header.operation < wire::switchml::no_ahead;
-  }
-
-  void name_ahead(Slot& slot, const Place& ahead) {
-    scan(ahead);
-    slot.ahead = ahead.chunk;
-    slot.header.ahead_operation = static_cast<std::uint8_t>(ahead.active->operation.number - slot.header.operation);
-    slot.header.ahead_chunk = ahead.active->stripes.chunk(ahead.chunk);
-    slot.header.exponents = static_cast<std::uint8_t>(ahead.active->stripes.blocks_of(ahead.chunk));
+  void name_ahead(Slot& slot, ActiveOperation& of) {
+    scan({&of, &slot.ahead});
+    slot.header.ahead_operation = static_cast<std::uint8_t>(of.operation.number - slot.header.operation);
+    slot.header.ahead_chunk = slot.ahead.number;
+    slot.header.exponents = static_cast<std::uint8_t>(slot.ahead.blocks);
   }
 
   void transmit_first(Slot& slot, const Place& place, Time now, Sink& sink) {
@@ -120,7 +123,7 @@ struct Worker::Impl {
     slot.told = {};
     set_held(slot, false);
     ++counters.contributions;
-    if (slot.round == Round::values) profile.examine(slot, place);
+    if (slot.round == Round::values && place.active->scanned) profile.examine(slot, place);
     transmit(slot, place, now, sink);
   }
 
@@ -159,6 +162,12 @@ struct Worker::Impl {
   // ---- receiving
 
   void on_packet(const RxView& packet, Time now, Sink& sink) {
+    if (fast) {
+      if (const RoundResult result = profile.read_fast(packet, in_flight); result.slot != nullptr) {
+        ++read_fast;
+        return on_result(result, now, sink);
+      }
+    }
     const Answer answer = profile.read(packet, in_flight, failure.has_value(), counters);
     if (const auto* const result = std::get_if<RoundResult>(&answer)) return on_result(*result, now, sink);
     if (const auto* const waiting = std::get_if<wire::switchml::WaitingPacket>(&answer)) {
@@ -192,17 +201,18 @@ struct Worker::Impl {
     profile.decode(slot, place, result);
 
     // From here on the look-ahead's exponents belong to the next chunk.
-    const Place next = in_flight.after(slot);
     const bool ahead_known = !result.exponents.empty();
     if (ahead_known) take_exponents(slot, result.exponents);
+    if (slot.next == Slot::no_next) in_flight.look_ahead(slot);  // it may have been submitted since
     slot.position += config.slots;
     if (--active.remaining == 0) finish(active.operation.number);
-    if (next.active == nullptr) {
+    if (slot.next == Slot::no_next) {
       slot.round = Round::idle;
       slot.deadline = never;
       set_held(slot, false);
     } else {
-      start_chunk(slot, next, ahead_known, now, sink);
+      slot.chunk = slot.ahead;
+      start_chunk(slot, in_flight.at(slot.next), ahead_known, now, sink);
     }
   }
 
@@ -262,6 +272,14 @@ Worker::Worker(Worker&&) noexcept = default;
 Worker& Worker::operator=(Worker&&) noexcept = default;
 Worker::Worker(const Worker& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
 
+void Worker::use_fast_path(bool use) {
+  impl_->fast = use;
+}
+
+std::uint64_t Worker::read_fast() const {
+  return impl_->read_fast;
+}
+
 Worker& Worker::operator=(const Worker& other) {
   return *this = Worker(other);
 }
@@ -296,21 +314,20 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   Impl& w = *impl_;
   InFlight& in_flight = w.in_flight;
   if (in_flight.front == in_flight.back) in_flight.front = in_flight.back = operation.number;
-  if (in_flight.back - in_flight.front == in_flight.operations.size() || w.completed.size() >= in_flight.operations.size())
-    return false;
+  if (in_flight.back - in_flight.front == w.config.operations || w.completed.size() >= w.config.operations) return false;
   ActiveOperation& active = in_flight.at(operation.number);
   active.operation = w.profile.offered(operation);
   active.signature = stream::signature_of(active.operation, w.config.packet_elements);
   active.wire = stream::on_wire(active.operation);
   const auto width = static_cast<std::uint32_t>(bytes_of(active.wire.dtype));
-  const bool scanned = stream::uses_exponents(active.operation);
+  active.scanned = stream::uses_exponents(active.operation);
   active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
-                           {w.config.lane, w.config.lanes, w.run_chunks()}, scanned, active.operation.parts);
+                           {w.config.lane, w.config.lanes, w.run_chunks()}, active.scanned, active.operation.parts);
   active.base = in_flight.end_position;
   active.remaining = active.stripes.chunks();
   active.together = false;
-  active.exponents.assign(scanned ? active.stripes.blocks() : 0, not_scanned);
-  active.nonfinite.assign(scanned ? active.stripes.count() : 0, false);
+  active.exponents.assign(active.scanned ? active.stripes.blocks() : 0, not_scanned);
+  active.nonfinite.assign(active.scanned ? active.stripes.count() : 0, false);
   in_flight.back = operation.number + 1;
   in_flight.end_position += active.remaining;
   if (active.remaining == 0) {
@@ -323,7 +340,8 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
     Slot& slot = in_flight.slots[position % w.config.slots];
     if (slot.round != Round::idle) continue;
     NETSUM_CHECK(slot.position == position);  // the next chunk of an idle slot
-    w.start_chunk(slot, {&active, position - active.base}, false, now, sink);
+    slot.chunk = active.stripes.at(position - active.base);
+    w.start_chunk(slot, active, false, now, sink);
   }
   return true;
 }
@@ -368,7 +386,7 @@ Time Worker::next_timeout() const {
 std::vector<std::uint64_t> Worker::take_completed() {
   if (impl_->completed.empty()) return {};
   std::vector<std::uint64_t> completed;
-  completed.reserve(impl_->in_flight.operations.size());
+  completed.reserve(impl_->config.operations);
   completed.swap(impl_->completed);
   return completed;
 }

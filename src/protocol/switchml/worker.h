@@ -107,6 +107,10 @@ class Worker {
   Worker& operator=(const Worker& other);
   void move_tensor(std::uint64_t operation, void* data);  // of a pending operation
 
+  // For tests and benchmarks: the fast path does what the other one does (software_profile.h).
+  void use_fast_path(bool use);
+  [[nodiscard]] std::uint64_t read_fast() const;  // results
+
   // All state that determines what it sends and accepts, for comparing and hashing: no times, retransmissions or counters.
   void append_state(std::vector<std::byte>& out) const;
 
