@@ -127,7 +127,8 @@ class BenchCommand final : public Command {
          "racks", options_.racks, "R[,R2]",
          "SwitchML, NetReduce: R switches below the aggregators, which share the workers; R2: switches in the level between")
         .group(local);
-    s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT", "SwitchML: send results by IP multicast (see netsum switch)")
+    s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT|off",
+          "SwitchML: send results by IP multicast (see netsum switch)")
         .group(local);
     const auto across = "One worker, across hosts";
     s.add("ps", options_.servers, "HOST:PORT[,...]", "ATP: the parameter servers, in the same order on all ranks")

@@ -35,9 +35,10 @@ class SwitchCommand final : public Command {
         .between(0, 10880);
     settings().add("switch-parent", parents_, "SWITCH=PARENT[,...]",
                    "SwitchML, NetReduce: for each switch that is not directly below this one, the next switch upstream");
-    settings().add(
-        "multicast", options_.multicast, "GROUP[/BITS]:PORT",
-        "SwitchML: send results to an IP multicast group of the job, from the range of groups with the same first BITS");
+    settings().add("multicast", options_.multicast, "GROUP[/BITS]:PORT|off",
+                   "SwitchML: send results to an IP multicast group of the job, from the range of groups with the same "
+                   "first BITS; off: "
+                   "to each rank by itself; default: off, but groups within this host on the loopback device");
     settings().add("profile", profile_, "NAME",
                    "SwitchML: software, or chip (what fits a programmable switch, with at most 31 ranks and switches "
                    "below); default: as the data plane needs");

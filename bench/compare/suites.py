@@ -11,7 +11,7 @@ MB = 250_000  # elements of float32
 
 SWITCHML = Netsum("SwitchML")
 BFLOAT16 = Netsum("SwitchML, bfloat16 on the wire", flags=("--wire", "bfloat16"))
-MULTICAST = Netsum("SwitchML, results by multicast", flags=("--multicast", "239.255.0.0/16:7180"))
+UNICAST = Netsum("SwitchML, results by unicast", flags=("--multicast", "off"))
 AVX2 = Netsum("SwitchML, AVX2 only", vectors="AVX2")
 ATP = Netsum("ATP", "atp")
 ATP_FIXED = Netsum("ATP, window of 64 packets, no congestion control", "atp", flags=("--congestion-control", "false", "--slots", "64"))
@@ -184,11 +184,12 @@ def loopback(workers):
     if workers == 4:
         ours.append((AVX2, "-avx2", "SwitchML's with AVX2 only", 1.3, ""))
     entrants = [Entrant(who.name, who, task) for who in (*(each[0] for each in ours), GLOO)]
-    entrants += [Entrant(who.name, who, task, every=SELDOM) for who in (MULTICAST, MPI)]
+    entrants += [Entrant(who.name, who, task, every=SELDOM) for who in ((UNICAST, MPI) if workers > 2 else (MPI,))]
     rows = [Row(f"loopback-{workers}-{elements // MB}{short}", f"Gloo's TAT over {whose}, N = {workers}, {elements // MB} MB",
                 ("Gloo", elements), (who.name, elements), goal, then=possible) for who, short, whose, goal, possible in ours for elements in lengths]
-    rows += [Row(f"loopback-{workers}-{elements // MB}-multicast", f"SwitchML's TAT over that with results by multicast, N = {workers}, {elements // MB} MB",
-                 ("SwitchML", elements), (MULTICAST.name, elements)) for elements in lengths]
+    if workers > 2:
+        rows += [Row(f"loopback-{workers}-{elements // MB}-unicast", f"TAT of {UNICAST.name}, over SwitchML's, N = {workers}, {elements // MB} MB",
+                     (UNICAST.name, elements), ("SwitchML", elements)) for elements in lengths]
     return Group(f"loopback-{workers}", tuple(entrants), tuple(rows))
 
 

@@ -31,7 +31,7 @@ struct AggregatorOptions : DaemonOptions {
   std::uint32_t pool_slots = 0, pool_elements = 0;
   // SwitchML: results go once to an IP multicast group of the job, and by unicast to ranks that are not in it or do not hear
   // it. "GROUP:PORT", or "GROUP/BITS:PORT" for one group per job; thread i has PORT + i. Needs an IPv4 address to listen at.
-  // Empty: unicast to each rank.
+  // "off": unicast to each rank. Empty: unicast, but at an IPv4 address of the loopback device groups within this host.
   std::string multicast{};
   // SwitchML: the data plane is as a chip's would be (docs/protocol-switchml-chip.md), in place of the software switch. Its
   // packets have no checksum but Ethernet's, so it must be allowed.

@@ -23,6 +23,8 @@ namespace {
 // them.
 void join_groups(const Options& options, Site& site) {
   if (site.groups.size() != site.lanes.size()) return;
+  // Between two ranks on one host a group saves as much as one more socket costs.
+  if (options.world_size <= 2 && is_near_alone(site.lanes.front().aggregator)) return;
   try {
     for (std::size_t i = 0; i < site.groups.size(); ++i) {
       Lane& lane = site.lanes[i];
@@ -126,7 +128,9 @@ class SwitchMlRank final : public RankProtocol {
   void measure_windows(Reach& reach, Time deadline) override {
     WindowRule rule;
     rule.least = 4;  // with fewer, losses are detected only by time-out (stream/overtaken.h)
-    rule.most_near_bytes = transport::near_path().window_bytes;
+    // Few ranks leave room in the cache for twice as much: with two packets, one end sleeps whenever the other is kept from
+    // running.
+    rule.most_near_bytes = (options().world_size <= 4 ? 2 : 1) * transport::near_path().window_bytes;
     rule.wanted = [](std::uint32_t packets) { return packets; };
     rule.through_switch = true;
     measure_lanes(reach, rule, deadline);

@@ -41,7 +41,13 @@ atp::SwitchConfig pool_of(const AggregatorOptions& options) {
 }
 
 std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options) {
-  if (options.multicast.empty()) return std::nullopt;
+  if (options.multicast == "off") return std::nullopt;
+  if (options.multicast.empty()) {
+    const bool sockets = options.data_plane == DataPlane::sockets && options.data_path == DataPath::sockets && !options.chip;
+    const Endpoint listen = transport::resolve(options.listen);
+    if (!sockets || !transport::is_ipv4(listen) || !transport::is_loopback(listen)) return std::nullopt;
+    return transport::loopback_groups();
+  }
   const transport::GroupRange groups(options.multicast);
   if (!transport::is_ipv4(transport::resolve(options.listen))) {
     throw Error(ErrorCode::bad_argument, "results by multicast (" + options.multicast +
@@ -55,8 +61,8 @@ std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options)
   return groups;
 }
 
-daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions& options) {
-  node.sockets.multicast = !options.multicast.empty();
+daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions& options, bool multicast) {
+  node.sockets.multicast = multicast;
   node.sockets.trains = options.data_plane != DataPlane::xdp;
   return node;
 }
@@ -72,7 +78,7 @@ void check_profile(const AggregatorOptions& options) {
                 "packets of the chip profile have no checksum except Ethernet's frame check: pass --allow-fcs-only if that "
                 "suffices on this network, or use --profile software");
   }
-  if (!options.multicast.empty() && options.data_plane != DataPlane::xdp) {
+  if (!options.multicast.empty() && options.multicast != "off" && options.data_plane != DataPlane::xdp) {
     throw Error(ErrorCode::bad_argument, "multicast (" + options.multicast +
                                              ") requires the software profile: a chip sends each result to every rank");
   }
@@ -103,13 +109,14 @@ struct Aggregator::Impl {
         chip(options.chip),
         pool(pool_of(options)),
         groups(groups_of(options)),
+        says_group(!options.multicast.empty()),
         cookies(of_node.cookies),
         attachments(of_node.sockets.attachments),
         broker(options.local_users,
                [this](std::uint64_t job_epoch, std::uint32_t rank) {
                  node.lose(job_epoch, rank, "its connection to the aggregator has ended");
                }),
-        node(completed(std::move(of_node), options)) {
+        node(completed(std::move(of_node), options, groups.has_value())) {
     serve(options);
   }
   ~Impl() { broker.silence(); }
@@ -126,7 +133,7 @@ struct Aggregator::Impl {
     surroundings.starting = [this](const session::StartJob& start) {
       if (start.admission.local) {
         broker.start_job(start.admission.job_epoch, start.local_tickets);
-      } else if (groups && log) {
+      } else if (groups && says_group && log) {
         log(line_of_group(*groups, start));
       }
     };
@@ -163,6 +170,7 @@ struct Aggregator::Impl {
   const bool chip;
   const atp::SwitchConfig pool;
   const std::optional<transport::GroupRange> groups;
+  const bool says_group;  // somebody asked for it
   const EndpointCookies cookies;
   const std::shared_ptr<transport::Attachments> attachments;
   daemon::Broker broker;  // outlives the node, which tells it of jobs

@@ -37,11 +37,12 @@ class Bench(unittest.TestCase):
 
     def test_windows_on_this_host_follow_from_the_cache(self):
         told = subprocess.run(["getconf", "LEVEL2_CACHE_SIZE"], capture_output=True, text=True, check=True).stdout.strip()
-        most = min(131_072, int(told if told.isdigit() and int(told) > 0 else 1 << 20) // 8)
+        two_datagrams = min(131_072, int(told if told.isdigit() and int(told) > 0 else 1 << 20) // 4)
         # As many packets, or bytes of longer ones with their headers, whatever the cache.
-        for protocol, packets, least in (("switchml", 2, 0), ("atp", 16, 131_072)):
-            with self.subTest(protocol=protocol):
-                placement = cli.bench("--protocol", protocol, "--workers", 2, "--elements", 100_000, "--iterations", 1)["placement"]
+        for protocol, workers, most, packets, least in (("switchml", 2, 2 * two_datagrams, 4, 0), ("switchml", 5, two_datagrams, 2, 0),
+                                                        ("atp", 2, two_datagrams, 16, 131_072)):
+            with self.subTest(protocol=protocol, workers=workers):
+                placement = cli.bench("--protocol", protocol, "--workers", workers, "--elements", 100_000, "--iterations", 1)["placement"]
                 window = int(re.search(r"(?:lanes|window) of (\d+) (?:slots|chunks)", placement)[1])
                 packet = int(re.search(r"(\d+) elements per packet", placement)[1]) * 4
                 self.assertTrue(window >= packets or 0 < least <= window * (packet + 100), (window, packet))

@@ -35,6 +35,13 @@ class Multicast(unittest.TestCase):
             self.assertLess(seen["packets_sent"], seen["packets_received"] / 2)
             self.assertEqual(seen["send_failures"], 0)
 
+    def test_within_this_host_by_itself(self):
+        for flags in ((), ("--multicast", "off")):
+            with self.subTest(flags=flags), cli.Switch(*flags) as switch:
+                seen, log = self.run_job(switch)
+                self.assertEqual(seen["packets_sent"] < seen["packets_received"] / 2, not flags)
+                self.assertEqual(any("results by IP multicast" in line for line in log), not flags)
+
     def test_losses(self):
         with cli.Switch("--multicast", f"{GROUP}:{PORT}", "--loss", 0.01) as switch:
             seen, _ = self.run_job(switch, "--loss", 0.01)

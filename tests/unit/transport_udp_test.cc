@@ -58,11 +58,11 @@ TEST(Udp, ConnectedSocketBoundToAnyAddressLearnsItsOwn) {
 }
 
 TEST(Caches, LengthsOnThisHostFollowFromThem) {
-  EXPECT_EQ(near_path(1 << 20).window_bytes, 131072U);
-  EXPECT_EQ(near_path(1 << 20).datagram_bytes, 65536U);
-  EXPECT_EQ(near_path(512 << 10).window_bytes, 65536U);
-  EXPECT_EQ(near_path(512 << 10).datagram_bytes, 32768U);
-  EXPECT_EQ(near_path(4 << 20).window_bytes, 131072U) << "two of the longest datagrams keep both ends busy";
+  EXPECT_EQ(near_path(512 << 10).datagram_bytes, 65536U);
+  EXPECT_EQ(near_path(512 << 10).window_bytes, 131072U) << "two of the longest datagrams keep both ends busy";
+  EXPECT_EQ(near_path(256 << 10).datagram_bytes, 32768U);
+  EXPECT_EQ(near_path(256 << 10).window_bytes, 65536U);
+  EXPECT_EQ(near_path(4 << 20).window_bytes, 131072U);
   EXPECT_EQ(near_path().window_bytes, near_path(level_2_cache_bytes()).window_bytes);
   EXPECT_GE(level_2_cache_bytes(), 64U << 10);
 }

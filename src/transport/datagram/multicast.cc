@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -16,6 +17,7 @@
 #include "netsum/error.h"
 #include "transport/addresses/addresses.h"
 #include "transport/datagram/train_receiver.h"
+#include "transport/datagram/udp.h"
 #include "transport/system/socket.h"
 
 namespace netsum::transport {
@@ -99,6 +101,25 @@ Endpoint GroupRange::group_of(std::string_view job, std::size_t lane) const {
   std::memcpy(group.address.data() + 12, &address, sizeof address);
   group.port = static_cast<std::uint16_t>(port_ + lane);
   return group;
+}
+
+std::optional<GroupRange> loopback_groups() try {
+  // Of the scope that stays local (RFC 2365); the ports are no ephemeral ones.
+  const GroupRange range("239.255.0.0/16:61170");
+  UdpOptions options;
+  options.bind = resolve("127.0.0.1:0");
+  options.multicast_from_here = true;
+  Udp sender(options);
+  const Endpoint group = range.group_of("loopback_groups", 0);
+  GroupSocket receiver(group, sender.local(), sender.local(), 1 << 16);
+  sender.sink().datagram(group, 1)[0] = std::byte{0};
+  sender.sink().flush();
+  constexpr int patience_ms = 100;  // it is there when the call has returned, if the processor is not very busy
+  pollfd arrives{receiver.descriptor(), POLLIN, 0};
+  if (::poll(&arrives, 1, patience_ms) != 1) return std::nullopt;
+  return range;
+} catch (const Error&) {
+  return std::nullopt;
 }
 
 struct GroupSocket::Impl {

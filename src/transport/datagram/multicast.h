@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,10 @@ class GroupRange {
   std::uint32_t first_ = 0, mask_ = 0;  // host order; mask_: the bits that differ
   std::uint16_t port_ = 0;
 };
+
+// Groups within this host, from its loopback device. None if that carries no multicast, as in some sandboxes: asked with a
+// datagram to itself.
+[[nodiscard]] std::optional<GroupRange> loopback_groups();
 
 // Receives datagrams that `source` sends to a group. Several processes of this host may: they share the port.
 class GroupSocket {

@@ -15,9 +15,9 @@ std::size_t level_2_cache_bytes() {
 }
 
 NearPath near_path(std::size_t level_2_bytes) {
-  constexpr std::size_t longest_window = 128 << 10;  // of two trains: one is summed while the next is on its way
-  const auto window = static_cast<std::uint32_t>(std::min(longest_window, level_2_bytes / 8));
-  return {window, window / 2};
+  constexpr std::size_t longest_datagram = 64 << 10;  // what a segment train holds
+  const auto datagram = static_cast<std::uint32_t>(std::min(longest_datagram, level_2_bytes / 8));
+  return {2 * datagram, datagram};
 }
 
 }  // namespace netsum::transport

@@ -13,8 +13,8 @@ namespace netsum::transport {
 // Lengths for paths that stay on this host. Nothing is in flight there: a longer window only queues, and the second-level
 // cache, which a core's ranks and aggregators share, loses what the kernel copied before our kernels read it.
 struct NearPath {
-  std::uint32_t window_bytes = 0;    // of a lane, at most
-  std::uint32_t datagram_bytes = 0;  // at most, headers included: two make a window
+  std::uint32_t window_bytes = 0;    // of a lane, at most: one datagram is summed while the next is on its way
+  std::uint32_t datagram_bytes = 0;  // at most, headers included
 };
 [[nodiscard]] NearPath near_path(std::size_t level_2_bytes = level_2_cache_bytes());
 
