@@ -870,11 +870,12 @@ class SwitchGroupTest : public SwitchTest {
   static constexpr std::uint32_t members = 5, slots = 2;
 
   void SetUp() override { add_job(true, members - 1); }
-  void add_job(bool with_group, std::uint32_t listeners) {
+  void add_job(bool with_group, std::uint32_t listeners, bool carried = false) {
     switch_.remove_job(epoch);
     memory_.assign(switchml::Switch::memory_bytes(256, slots, members) / 64 + 1, {});
     switchml::SwitchJobConfig config{epoch, 256, slots, {}};
     if (with_group) config.group = group;
+    config.group_carried = carried;
     for (std::uint32_t rank = 0; rank < members; ++rank) {
       config.members.push_back({100 + rank, host(rank), rank < listeners});
     }
@@ -948,6 +949,11 @@ TEST_F(SwitchGroupTest, WhoHearsNothingIsTakenOut) {
 
 TEST_F(SwitchGroupTest, WhoLosesAThirdStays) {
   EXPECT_EQ(1000U, rounds_until_taken_out(2, 3, 1000));
+}
+
+TEST_F(SwitchGroupTest, OnOneHostWhoAsksForEachResultStays) {
+  add_job(true, members - 1, true);
+  EXPECT_EQ(1000U, rounds_until_taken_out(2, 1, 1000));
 }
 
 TEST_F(SwitchGroupTest, NobodyIsLeftInAGroupThatNobodyHears) {

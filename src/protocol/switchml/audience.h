@@ -20,10 +20,11 @@ namespace netsum::switchml {
 class Audience {
  public:
   Audience() = default;
-  // `listeners`: by rank, whether it has joined the group. With fewer than two listeners a group saves nothing.
-  Audience(std::vector<Endpoint> ranks, const std::optional<Endpoint>& group, const std::vector<bool>& listeners,
-           std::uint32_t slots)
-      : ranks_(std::move(ranks)), patience_(4 * slots + 8) {
+  // `listeners`: by rank, whether it has joined the group. With fewer than two listeners a group saves nothing. `carried`:
+  // the group stays on a host, whose listeners all hear it. On a busy host a rank may ask for many a result that has come.
+  Audience(std::vector<Endpoint> ranks, const std::optional<Endpoint>& group, bool carried,
+           const std::vector<bool>& listeners, std::uint32_t slots)
+      : ranks_(std::move(ranks)), patience_(carried ? alone : 4 * slots + 8) {
     if (!group || std::count(listeners.begin(), listeners.end(), true) < 2) return;
     group_ = *group;
     unheard_.assign(ranks_.size(), 0);

@@ -184,7 +184,7 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
     if (std::find(switches.begin(), switches.end(), true) != switches.end()) job->reported.resize(members);
   }
   job->folded_epochs = wire::fold_epochs(config.tree ? config.tree->rank_epochs : epochs);
-  job->audience = Audience(std::move(endpoints), config.group, listeners, config.slots);
+  job->audience = Audience(std::move(endpoints), config.group, config.group_carried, listeners, config.slots);
   job->slots.resize(std::size_t{config.slots} * 2);
   job->rest.resize(job->slots.size());
   job->seen = BitRows(job->slots.size(), job->origins.size());
