@@ -8,7 +8,9 @@
 #include "control/messages.h"
 #include "encoding/codec.h"
 #include "jobs/layouts.h"
+#include "netsum/types.h"
 #include "netsum/version.h"
+#include "seal/sealer.h"
 #include "wire/samples.h"
 
 namespace netsum::control {
@@ -19,9 +21,16 @@ std::string layout(Kind kind, const char* name) {
   return std::to_string(static_cast<unsigned>(kind)) + " " + name + ": " + encoding::Layout::of<Message>() + "\n";
 }
 
-std::string digest_of(const std::string& layouts, const std::vector<std::byte>& packets) {
+// Zeros with a seal, as a key of zeros makes it.
+std::vector<std::byte> sealed(PacketSecurity security) {
+  std::vector<std::byte> packet(3000);
+  seal::Sealer(security, seal::PacketKey(seal::PacketKey::Bytes{}), 0).seal(packet, 20);
+  return packet;
+}
+
+std::string digest_of(const std::string& layouts, const std::vector<std::vector<std::byte>>& packets) {
   std::string all = layouts;
-  all.append(reinterpret_cast<const char*>(packets.data()), packets.size());
+  for (const auto& each : packets) all.append(reinterpret_cast<const char*>(each.data()), each.size());
   const Digest digest = sha256(all);
   return hexadecimal(std::span(digest).first<8>());
 }
@@ -34,7 +43,8 @@ const std::string& version() {
 }
 
 const std::string& fingerprint() {
-  static const std::string text = digest_of(layouts(), wire::samples());
+  static const std::string text =
+      digest_of(layouts(), {wire::samples(), sealed(PacketSecurity::tag), sealed(PacketSecurity::encrypt)});
   return text;
 }
 

@@ -1,9 +1,5 @@
 #include "seal/sealer.h"
 
-#include <highwayhash/c_bindings.h>
-
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -11,14 +7,9 @@
 
 namespace netsum::seal {
 
-std::uint64_t keyed_hash(const PacketKey& key, std::span<const std::byte> bytes) {
-  const auto words = std::bit_cast<std::array<std::uint64_t, 4>>(key.bytes());
-  return HighwayHash64(words.data(), reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
 Protection::Protection(PacketSecurity security, const PacketKey& key, std::uint16_t sender)
     : security_(security), sender_(sender) {
-  if (security == PacketSecurity::tag) key_ = key.derived("netsum tag", 0);
+  if (security == PacketSecurity::tag) tagger_ = std::make_unique<const Tagger>(key);
   if (security == PacketSecurity::encrypt) cipher_.emplace(key.derived("netsum encrypt", 0));
 }
 
@@ -31,7 +22,7 @@ void Sealer::seal(std::span<std::byte> packet, std::size_t clear) {
       return;
     case PacketSecurity::tag:
       store_le(at, counter);
-      store_le(at + counter_bytes, keyed_hash(key_, packet.first(packet.size() - hash_bytes)));
+      store_le(at + counter_bytes, tagger_->tag(packet.first(packet.size() - trailer()), counter));
       return;
     case PacketSecurity::encrypt: {
       store_le(at, counter);
@@ -49,7 +40,7 @@ std::optional<Opener::Opened> Opener::open(std::span<const std::byte> packet, st
   const auto counter = load_le<std::uint64_t>(packet.data() + content);
   if (security_ == PacketSecurity::tag) {
     const auto tag = load_le<std::uint64_t>(packet.data() + content + counter_bytes);
-    if (tag != keyed_hash(key_, packet.first(packet.size() - hash_bytes))) return std::nullopt;
+    if (content > Tagger::longest || tag != tagger_->tag(packet.first(content), counter)) return std::nullopt;
     return Opened{packet.first(content), counter};
   }
   NETSUM_CHECK(room.size() >= content);

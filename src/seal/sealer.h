@@ -1,7 +1,7 @@
 // The trailer that makes a packet believable: a counter, and a tag over everything before the tag. One Sealer counts a key's
 // packets in one direction of one lane; an Opener is at the other end.
 //
-//   tag      ... | counter (8, little-endian) | HighwayHash-64 (8)
+//   tag      ... | counter (8, little-endian) | tag (8, seal/tagger.h)
 //   encrypt  ... | counter (8, little-endian) | AES-128-GCM's tag (16)   all but the packet's first `clear` bytes encrypted
 #pragma once
 
@@ -14,16 +14,17 @@
 #include "netsum/types.h"
 #include "seal/aes_gcm.h"
 #include "seal/packet_key.h"
+#include "seal/tagger.h"
 
 namespace netsum::seal {
 
-inline constexpr std::size_t counter_bytes = 8, hash_bytes = 8;
+inline constexpr std::size_t counter_bytes = 8, tag_bytes = 8;
 [[nodiscard]] constexpr std::size_t trailer_bytes(PacketSecurity security) {
   switch (security) {
     case PacketSecurity::none:
       return 0;
     case PacketSecurity::tag:
-      return counter_bytes + hash_bytes;
+      return counter_bytes + tag_bytes;
     case PacketSecurity::encrypt:
       return counter_bytes + AesGcm::tag_bytes;
   }
@@ -31,21 +32,18 @@ inline constexpr std::size_t counter_bytes = 8, hash_bytes = 8;
 }
 inline constexpr std::size_t longest_trailer = trailer_bytes(PacketSecurity::encrypt);
 
-// Memory of a neighbour's keys, both ways, for the account: OpenSSL's contexts take most of it.
+// Memory of a neighbour's keys, both ways, for the account: most of it is NH's keys, or OpenSSL's contexts.
 [[nodiscard]] constexpr std::size_t link_bytes(PacketSecurity security) {
   switch (security) {
     case PacketSecurity::none:
       return 0;
     case PacketSecurity::tag:
-      return 1024;
+      return 3072;
     case PacketSecurity::encrypt:
       return 6144;
   }
   return 0;
 }
-
-// HighwayHash-64 (Alakuijala, Cox and Wassenberg, 2017) of the bytes.
-[[nodiscard]] std::uint64_t keyed_hash(const PacketKey& key, std::span<const std::byte> bytes);
 
 // Both ends of one kind of protection. One key serves one of them: each has its own, derived.
 class Protection {
@@ -58,8 +56,8 @@ class Protection {
  protected:
   PacketSecurity security_;
   std::uint16_t sender_;
-  PacketKey key_;                 // tag
-  std::optional<AesGcm> cipher_;  // encrypt
+  std::unique_ptr<const Tagger> tagger_;  // tag
+  std::optional<AesGcm> cipher_;          // encrypt
 };
 
 // It cannot be copied: a copy would use counters again.

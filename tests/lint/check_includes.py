@@ -66,7 +66,7 @@ PURE_STANDARD = set(
     vector version""".split()
 )
 OF_C = {"base": {"stdbool.h", "stdint.h"}}  # for headers that are C as well
-PURE_THIRD_PARTY = {"base": {"hwy"}, "kernels": {"hwy"}, "seal": {"highwayhash", "openssl"}, "encoding": {"protozero"}}
+PURE_THIRD_PARTY = {"base": {"hwy"}, "kernels": {"hwy"}, "seal": {"highwayhash", "hwy", "openssl"}, "encoding": {"protozero"}}
 
 # The public API's words that every layer uses; the rest of include/netsum are the façades, of these.
 FACADES = {"collective", "daemon", "parallel"}
@@ -197,7 +197,7 @@ SAMPLES = [
     ("src/session/system.cc", "#include <iostream>\n#include <sys/socket.h>\n#include <unistd.h>\n#include <time.h>\n", 4),
     ("src/session/clock.cc", "#include <chrono>\nauto now() { return std::chrono::steady_clock::now(); }\n", 1),
     ("src/wire/simd.cc", "#include <hwy/highway.h>\n", 1),
-    ("src/seal/good.cc", '#include <highwayhash/c_bindings.h>\n#include <openssl/evp.h>\n#include "base/bytes.h"\n', 0),
+    ("src/seal/good.cc", '#include <highwayhash/c_bindings.h>\n#include <hwy/highway.h>\n#include <openssl/evp.h>\n#include "base/bytes.h"\n', 0),
     ("src/protocol/cipher.cc", '#include <openssl/evp.h>\n#include "seal/sealer.h"\n', 1),
     ("src/kernels/facade.h", '#include "netsum/communicator.h"\n', 1),
     ("src/runtime/sideways.cc", '#include "session/registry.h"\n#include "control/client.h"\n', 2),

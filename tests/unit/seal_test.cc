@@ -10,6 +10,7 @@
 #include "seal/packet_key.h"
 #include "seal/replay_window.h"
 #include "seal/sealer.h"
+#include "seal/tagger.h"
 #include "support/virtual_network.h"
 
 namespace netsum::seal {
@@ -130,16 +131,19 @@ TEST_P(TrailerTest, EqualPacketsLeaveDifferently) {
 }
 
 TEST_P(TrailerTest, NoBitMayChange) {
-  const Packet packet = sealed(sealer_, 60);
-  for (std::size_t bit = 0; bit < packet.size() * 8; ++bit) {
-    Packet other = packet;
-    other[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
-    EXPECT_FALSE(open(other)) << bit;
+  for (const std::size_t content :
+       {std::size_t{60}, std::size_t{1300}}) {  // what is left of a unit; a block, units and a rest
+    const Packet packet = sealed(sealer_, content);
+    for (std::size_t bit = 0; bit < packet.size() * 8; ++bit) {
+      Packet other = packet;
+      other[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
+      EXPECT_FALSE(open(other)) << bit << " of " << content;
+    }
   }
 }
 
 TEST_P(TrailerTest, NoByteMayBeMissingOrAdded) {
-  const Packet packet = sealed(sealer_, 60);
+  const Packet packet = sealed(sealer_, 200);
   for (std::size_t bytes = 0; bytes < packet.size(); ++bytes) {
     EXPECT_FALSE(open(Packet(packet.begin(), packet.begin() + static_cast<std::ptrdiff_t>(bytes)))) << bytes;
     EXPECT_FALSE(open(Packet(packet.end() - static_cast<std::ptrdiff_t>(bytes), packet.end()))) << bytes;
@@ -187,6 +191,11 @@ TEST(SealerTest, EncryptionIsOfOneSender) {
   Packet packet(100), room(100);
   sealer.seal(packet, 20);
   EXPECT_FALSE(opener.open(packet, 20, room));
+}
+
+TEST(SealerTest, NoTagIsOfMoreThanADatagram) {
+  Opener opener(PacketSecurity::tag, some_key(3), 0);
+  EXPECT_FALSE(opener.open(Packet(100'000), 20, {}));
 }
 
 TEST(SealerTest, WithoutSecurityNothingIsBelieved) {
