@@ -67,18 +67,25 @@ HWY_INLINE bool any(Tag tag, hn::Vec<Tag> signs) {
   return any(tag, hn::Lt(signs, hn::Zero(tag)));
 }
 
-// for_vectors() with a body that returns hits, as a mask or in a vector's signs. Returns whether there was any hit.
-template <class Tag, class Body>
-HWY_INLINE bool any_in_vectors(Tag tag, std::size_t count, const Body& body, std::size_t at = 0) {
+// for_vectors() with a body that returns hits: as a mask, or bits that `hits` finds in a vector's signs, after all vectors
+// were put together by OR. Returns whether there was any hit.
+struct InSigns {
+  template <class V>
+  HWY_INLINE V operator()(V seen) const {
+    return seen;
+  }
+};
+template <class Tag, class Body, class Hits = InSigns>
+HWY_INLINE bool any_in_vectors(Tag tag, std::size_t count, const Body& body, const Hits& hits = {}, std::size_t at = 0) {
   const std::size_t lanes = hn::Lanes(tag);
   bool found = false;
   if (at + lanes <= count) {
     auto seen = body(tag, at);
     for (at += lanes; at + lanes <= count; at += lanes) seen = hn::Or(seen, body(tag, at));
-    found = any(tag, seen);
+    found = any(tag, hits(seen));
   }
   if constexpr (hn::MaxLanes(Tag()) > 1) {
-    if (at < count) found |= any_in_vectors(hn::Half<Tag>(), count, body, at);
+    if (at < count) found |= any_in_vectors(hn::Half<Tag>(), count, body, hits, at);
   }
   return found;
 }
@@ -106,26 +113,33 @@ HWY_INLINE void store_low_words(hn::Vec<Tag> wide, Tag, std::byte* payload) {
   store(hn::TruncateTo(u32, hn::BitCast(u64, wide)), u32, payload);
 }
 
-// In the sign: whether the integer is beyond int32, that is, 2^31 more is off [0, 2^32). NaN, infinity and other exponents
-// are far off.
+// The integer and 2^31: in [0, 2^32) if it is an int32. NaN, infinity and other exponents are far off.
 template <class Tag>
-HWY_INLINE hn::Vec<Tag> beyond_int32(hn::Vec<Tag> in_units, Tag i64) {
-  const auto offset = hn::Add(in_units, hn::Set(i64, (std::int64_t{1} << 31) - std::bit_cast<std::int64_t>(units)));
-  return hn::Or(offset, hn::Sub(hn::Set(i64, (std::int64_t{1} << 32) - 1), offset));
+HWY_INLINE hn::Vec<Tag> from_least(hn::Vec<Tag> in_units, Tag i64) {
+  return hn::Add(in_units, hn::Set(i64, (std::int64_t{1} << 31) - std::bit_cast<std::int64_t>(units)));
 }
+
+// In the sign: whether it is off [0, 2^32). So is the OR of several if one of them is, and only then.
+struct OffUint32 {
+  template <class V>
+  HWY_INLINE V operator()(V from_least) const {
+    return hn::Or(from_least, hn::Sub(hn::Set(hn::DFromV<V>(), (std::int64_t{1} << 32) - 1), from_least));
+  }
+};
 
 bool QuantizeScaled(std::byte* payload, const float* values, std::size_t count, double scale) {
   const hn::RebindToSigned<D> wide;
-  const bool any_beyond = any_in_vectors(wide, count, [=](auto i64, std::size_t i) HWY_ATTR {
+  const auto each = [=](auto i64, std::size_t i) HWY_ATTR {
     const auto rounded = in_units(hn::RebindToFloat<decltype(i64)>(), values + i, scale);
     store_low_words(rounded, i64, payload + i * 4);
-    return beyond_int32(rounded, i64);
-  });
+    return from_least(rounded, i64);
+  };
+  const bool any_beyond = any_in_vectors(wide, count, each, OffUint32());
   if (any_beyond) {
     // Rare, so it is kept out of the loop above: zeroes the words out of range.
     for_vectors(wide, count, [=](auto i64, std::size_t i) HWY_ATTR {
       const auto rounded = in_units(hn::RebindToFloat<decltype(i64)>(), values + i, scale);
-      const auto beyond = hn::Lt(beyond_int32(rounded, i64), hn::Zero(i64));
+      const auto beyond = hn::Lt(OffUint32()(from_least(rounded, i64)), hn::Zero(i64));
       store_low_words(hn::IfThenZeroElse(beyond, rounded), i64, payload + i * 4);
     });
   }
