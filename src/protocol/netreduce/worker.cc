@@ -123,8 +123,8 @@ struct Worker::Impl {
     return nullptr;
   }
 
-  // A copy, as the result overwrites the tensor before the successor has acknowledged the message: always, if nothing is lost
-  // (docs/protocol-netreduce.md, "Copies").
+  // A copy, as the result overwrites the tensor before the successor has acknowledged the message: always, if nothing is
+  // lost (docs/protocol-netreduce.md, "Copies").
   std::span<const std::byte> write_message(const UnderWay& u, const Extent& extent) {
     const std::span<std::byte> message =
         config.send_memory.subspan((to_send.message % config.window) * whole, bytes_of_message(extent.bytes));
