@@ -66,6 +66,7 @@ class RetransmissionTimer {
   }
 
   [[nodiscard]] Duration smoothed_round_trip() const { return smoothed_; }
+  [[nodiscard]] Duration least_round_trip() const { return least_round_trip_; }
 
   // A packet, last sent at `sent`, has had no answer for a time-out. If others that were sent once have had theirs, it is
   // lost. If none has, twice in a row, new packets have that much more patience, too, until one that was sent once is

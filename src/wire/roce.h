@@ -128,6 +128,9 @@ struct Aeth {
   bool operator==(const Aeth&) const = default;
 };
 
+// What a congestion notification (CNP) has behind its BTH: reserved, and zero.
+inline constexpr std::array<std::byte, 16> notification_payload{};
+
 // One packet. Headers that its opcode lacks are default-constructed.
 struct Packet {
   Ip ip;

@@ -1,14 +1,17 @@
 // A queue pair, and whatever arrives at whatever time: packets that nearly fit, answers to what was and was not sent, calls
 // and timers. Beside it goes a plain account of what it has received. The memory around the region and what no accepted
 // message covers stay as they are; no packet is acknowledged that was not received in order; nothing is sent outside the
-// window; and a copy does as the original. With single repeats the account also has what is kept behind a gap.
+// window; its peer is told of marked packets; and a copy does as the original. With single repeats the account also has what
+// is kept behind a gap.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "fuzz/harness.h"
+#include "protocol/roce/dcqcn.h"
 #include "protocol/roce/queue_pair.h"
 #include "support/recording_packet_sink.h"
 
@@ -44,6 +47,7 @@ struct Harness {
     c.memory_key = key;
     if (input.ConsumeBool()) c.retries = input.ConsumeIntegralInRange<std::uint32_t>(0, 3);
     c.selective = input.ConsumeBool();
+    c.congestion_control = input.ConsumeBool();
     return c;
   }
 
@@ -68,6 +72,7 @@ struct Harness {
     if ((flags & 0x0f) == 2) packet.ip.destination[15] = 3;
     packet.bth.destination_qp = (flags & 0x0f) == 3 ? peer_qp : own_qp;
     packet.bth.ack_request = (flags & 0x10) != 0;
+    packet.ip.traffic_class = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
     const auto off = static_cast<std::uint32_t>(input.ConsumeIntegralInRange<int>(-20, 20));
     if (packet.bth.opcode == Opcode::rc_acknowledge) {
       packet.bth.psn = (pair.config().send_psn + acknowledged + ((flags & 0x20) != 0 ? 0 : off)) & wire::roce::psn_mask;
@@ -161,7 +166,7 @@ struct Harness {
     std::vector<std::byte> wanted = memory;
     const std::uint64_t received_before = pair.counters().packets_received;
     const std::uint64_t completed_before = pair.completed();
-    const std::uint64_t in_order_before = in_order;
+    const std::uint64_t in_order_before = in_order, marked_before = pair.counters().marked;
     keep(packet);
     bool right = account(packet);
     if (right) apply(packet, wanted);
@@ -172,6 +177,12 @@ struct Harness {
     }
     pair.on_packet(packet, now);
     ++packets;
+    const bool marked = pair.counters().marked != marked_before;
+    fuzz::check(!marked || (packet.ip.traffic_class == 3 && pair.config().congestion_control), "marks that came are marks");
+    if (marked && now >= quiet_until) {
+      to_notify = true;
+      quiet_until = now + roce::notification_interval;
+    }
     fuzz::check(pair.counters().packets_received - received_before == in_order - in_order_before,
                 "what is right is taken, and nothing else");
     fuzz::check(memory == wanted, "payloads are in their places, and only there");
@@ -204,7 +215,9 @@ struct Harness {
       fuzz::check(wire::roce::parse(bytes, packet) == wire::ParseError::none, "what it sends is a packet");
       fuzz::check(wire::roce::icrc_valid(bytes), "with the right ICRC");
       fuzz::check(packet.bth.destination_qp == peer_qp, "for the peer");
-      if (packet.bth.opcode == Opcode::rc_acknowledge && packet.aeth.asks_for_repeats()) {
+      if (packet.bth.opcode == Opcode::congestion_notification) {
+        fuzz::check(std::exchange(to_notify, false) && packet.bth.becn, "it tells of a mark once in an interval");
+      } else if (packet.bth.opcode == Opcode::rc_acknowledge && packet.aeth.asks_for_repeats()) {
         const auto ahead = wire::roce::psn_distance(expected_psn(), packet.bth.psn);
         fuzz::check(pair.config().selective && ahead >= 0 && packet.aeth.msn > 0, "it asks for what it has not received");
         fuzz::check(!kept.contains(in_order + static_cast<std::uint64_t>(ahead)), "and not for what it keeps");
@@ -227,6 +240,7 @@ struct Harness {
       }
     }
     fuzz::check(answers <= 1, "one answer a batch");
+    fuzz::check(!to_notify, "it tells of a mark");
     fuzz::check(pair.counters().packets_sent - sent_before == requests, "it counts what it sends");
     testing::RecordingPacketSink nothing;
     pair.send(now, nothing);
@@ -253,7 +267,8 @@ struct Harness {
   void finish() {
     const auto& c = pair.counters();
     fuzz::check(packets == c.packets_received + c.acks_received + c.naks_received + c.duplicates + c.out_of_order +
-                               c.repeat_requests_received + c.stale_acks + c.refused + c.foreign + kept.size(),
+                               c.repeat_requests_received + c.notifications_received + c.stale_acks + c.refused + c.foreign +
+                               kept.size(),
                 "every packet counts once");
     fuzz::check(std::all_of(memory.begin(), memory.begin() + guard, [](std::byte b) { return b == std::byte{0xee}; }) &&
                     std::all_of(memory.end() - guard, memory.end(), [](std::byte b) { return b == std::byte{0xee}; }),
@@ -292,6 +307,8 @@ struct Harness {
   std::uint64_t acknowledged = 0, sent_end = 0;      // of what it sent
   std::uint64_t posted = 0, packets = 0, told = 0;
   bool failed = false;
+  bool to_notify = false;  // a marked packet came, and nobody was told since
+  Time quiet_until = Time::min();
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Two queue pairs on a network that loses, repeats, reorders, delays and damages: every message arrives exactly once, in
-// order, with the right bytes, in bounded time; and nothing is repeated on a network that does nothing of that.
+// order, with the right bytes, in bounded time, however many packets are marked; and nothing is repeated on a network that
+// does nothing but mark.
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "protocol/roce/queue_pair.h"
 #include "support/recording_packet_sink.h"
 #include "support/virtual_network.h"
+#include "wire/ecn.h"
 #include "wire/roce.h"
 
 namespace netsum::testing {
@@ -33,6 +35,7 @@ struct Setting {
   bool both = true;  // both ends send
   bool selective = false;
   Faults faults;
+  double marked = 0;   // of what arrives
   Duration polling{};  // an end takes what has come once in this time
 };
 
@@ -136,6 +139,8 @@ class Pairs {
         continue;
       }
       ++end.packets_in;
+      if (setting_.marked > 0 && random_.chance(setting_.marked))
+        packet.ip.traffic_class = wire::marked(packet.ip.traffic_class);
       end.pair.on_packet(packet, network_.now);
     }
     end.waiting.clear();
@@ -194,7 +199,7 @@ void check_counters(const Pairs& pairs) {
     const auto& peer = pairs.end(1 - i).pair.counters();
     EXPECT_EQ(pairs.end(i).packets_in, own.packets_received + own.acks_received + own.naks_received + own.duplicates +
                                            own.out_of_order + own.repeat_requests_received + own.stale_acks + own.refused +
-                                           own.foreign);
+                                           own.notifications_received + own.foreign);
     EXPECT_EQ(own.packets_sent - own.retransmissions, peer.packets_received);
     EXPECT_EQ(own.messages_sent, peer.messages_received);
     EXPECT_EQ(0U, own.refused + own.foreign);
@@ -213,11 +218,12 @@ Setting random_setting(Random& random) {
   setting.both = random.chance(0.7);
   if (random.chance(0.5)) setting.polling = std::chrono::microseconds(random.below(100));
   setting.selective = random.chance(0.5);
+  if (random.chance(0.5)) setting.marked = static_cast<double>(random.below(100)) / 200;
   return setting;
 }
 
 TEST(RoceQueuePairs, EveryMessageArrivesOnceInOrderOnAnyNetwork) {
-  std::uint64_t retransmissions = 0, naks = 0, timeouts = 0, requests = 0;
+  std::uint64_t retransmissions = 0, naks = 0, timeouts = 0, requests = 0, notifications = 0;
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
@@ -241,6 +247,7 @@ TEST(RoceQueuePairs, EveryMessageArrivesOnceInOrderOnAnyNetwork) {
       naks += counters.naks_received;
       timeouts += counters.timeouts;
       requests += counters.repeat_requests_received;
+      notifications += counters.notifications_received;
     }
     if (::testing::Test::HasFailure()) FAIL();
   }
@@ -248,6 +255,7 @@ TEST(RoceQueuePairs, EveryMessageArrivesOnceInOrderOnAnyNetwork) {
   EXPECT_GT(naks, 1000U);
   EXPECT_GT(timeouts, 1000U);
   EXPECT_GT(requests, 1000U);
+  EXPECT_GT(notifications, 1000U);
 }
 
 TEST(RoceQueuePairs, NothingIsRepeatedWithoutLoss) {

@@ -42,6 +42,7 @@ std::string words(const wire::roce::Packet& packet) {
     out << packet.bth.psn << '/' << packet.aeth.msn;
     return out.str();
   }
+  if (packet.bth.opcode == Opcode::congestion_notification) return "cnp";
   const wire::roce::Shape shape = wire::roce::shape_of(packet.bth.opcode);
   out << (shape.first ? (shape.last ? 'O' : 'F') : (shape.last ? 'L' : 'M')) << packet.bth.psn
       << (packet.bth.ack_request ? "?" : "");
@@ -118,6 +119,8 @@ class QueuePairTest : public ::testing::Test {
     packet.aeth.syndrome = syndrome;
     pair.on_packet(packet, now);
   }
+
+  void notify(QueuePair& pair) { pair.on_packet(from_peer(Opcode::congestion_notification, 0), now); }
 
   // A message of `count` bytes to `offset` of the memory, from a PSN on, as its packets.
   std::vector<wire::roce::Packet> message(std::uint32_t psn, std::size_t count, std::uint64_t offset = 0,
@@ -908,19 +911,91 @@ TEST_F(QueuePairTest, WhatIsNotThePeersIsForeign) {
       [](auto& p) { p.bth.destination_qp = 0x22; },
   };
   for (const Change change : changes) {
-    wire::roce::Packet ack = from_peer(Opcode::rc_acknowledge, 0x100), write = message(0x500, 1)[0];
-    change(ack);
-    change(write);
-    pair.on_packet(ack, now);
-    pair.on_packet(write, now);
+    for (wire::roce::Packet packet :
+         {from_peer(Opcode::rc_acknowledge, 0x100), message(0x500, 1)[0], from_peer(Opcode::congestion_notification, 0)}) {
+      change(packet);
+      pair.on_packet(packet, now);
+    }
   }
   for (const auto opcode : {Opcode::rc_read_response_only, Opcode::rc_read_response_middle, Opcode::uc_write_only_immediate,
-                            Opcode::uc_send_only, Opcode::congestion_notification}) {
+                            Opcode::uc_send_only}) {
     pair.on_packet(from_peer(opcode, 0x500), now);
   }
-  EXPECT_EQ(15U, pair.counters().foreign);
+  EXPECT_EQ(19U, pair.counters().foreign);
   EXPECT_EQ(0U, pair.completed());
   EXPECT_EQ("", sent(pair));
+}
+
+// ---- congestion
+
+TEST_F(QueuePairTest, AMarkedPacketIsAnsweredWithANotificationOncePerInterval) {
+  QueuePair pair(config());
+  auto all = message(0x500, 6 * mtu);
+  for (auto& packet : all) packet.ip.traffic_class = 3;
+  give(pair, std::span(all).first(2));
+  const auto answers = packets(pair);
+  ASSERT_EQ(1U, answers.size());
+  const wire::roce::Packet& told = answers[0];
+  EXPECT_EQ(Opcode::congestion_notification, told.bth.opcode);
+  EXPECT_TRUE(told.bth.becn);
+  EXPECT_EQ(0x22U, told.bth.destination_qp);
+  EXPECT_EQ(0U, told.bth.psn);
+  EXPECT_TRUE(std::ranges::equal(std::vector<std::byte>(16), told.payload));
+  now += 49us;
+  give(pair, std::span(all).subspan(2, 1));
+  EXPECT_EQ("", sent(pair));
+  now += 1us;
+  EXPECT_EQ("", sent(pair)) << "what was marked before tells of nothing new";
+  all[3].ip.traffic_class = 2;
+  give(pair, std::span(all).subspan(3, 1));
+  EXPECT_EQ("", sent(pair));
+  give(pair, std::span(all).subspan(4, 2));
+  EXPECT_EQ("cnp ack 505/1", sent(pair));
+  EXPECT_EQ(5U, pair.counters().marked);
+  EXPECT_EQ(2U, pair.counters().notifications_sent);
+}
+
+TEST_F(QueuePairTest, WithoutCongestionControlMarksAndNotificationsChangeNothing) {
+  QueuePairConfig c = config();
+  c.congestion_control = false;
+  QueuePair pair(c);
+  auto marked = message(0x500, mtu);
+  marked[0].ip.traffic_class = 3;
+  give(pair, marked);
+  EXPECT_EQ("ack 500/1", sent(pair));
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(post(pair, bytes(2 * mtu)));
+  for (const auto& packet : packets(pair)) EXPECT_EQ(0, packet.ip.traffic_class);
+  now += 100us;
+  acknowledge(pair, 0x101);
+  notify(pair);
+  ASSERT_TRUE(post(pair, bytes(2 * mtu)));
+  EXPECT_EQ("F112 L113?", sent(pair));
+}
+
+// 20 packets in flight in 100 us are 5 us for each; half of the rate is left. What is due already leaves at once.
+TEST_F(QueuePairTest, ANotificationSpacesPackets) {
+  QueuePair pair(config());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(post(pair, bytes(mtu)));
+  for (const auto& packet : packets(pair)) EXPECT_EQ(2, packet.ip.traffic_class) << "ECT(0)";
+  notify(pair);
+  now += 100us;
+  acknowledge(pair, 0x100 + 19);
+  ASSERT_TRUE(post(pair, bytes(mtu)));
+  EXPECT_EQ("O114?", sent(pair)) << "nothing is known of the path before its first round trip";
+  notify(pair);
+  for (int i = 0; i < 19; ++i) ASSERT_TRUE(post(pair, bytes(mtu)));
+  EXPECT_EQ(11U, packets(pair).size()) << "100 us late, and one";
+  EXPECT_EQ(now + 10us, pair.next_timeout());
+  now += 9us;
+  pair.on_timer(now);
+  EXPECT_EQ("", sent(pair));
+  now += 1us;
+  pair.on_timer(now);
+  EXPECT_EQ("O120?", sent(pair));
+  QueuePair copy(pair);
+  for (QueuePair* each : {&pair, &copy}) EXPECT_EQ(now + 10us, each->next_timeout());
+  EXPECT_EQ(0U, pair.counters().timeouts);
+  EXPECT_EQ(2U, pair.counters().notifications_received);
 }
 
 // ---- value

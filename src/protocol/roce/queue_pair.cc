@@ -6,7 +6,9 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "protocol/roce/dcqcn.h"
 #include "stream/retransmission_timer.h"
+#include "wire/ecn.h"
 
 namespace netsum::roce {
 namespace {
@@ -69,6 +71,7 @@ struct QueuePair::Impl {
       : config(c),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout),
         asking(c.initial_timeout, c.min_timeout, c.max_timeout),
+        rate(c.mtu, std::max(1U, c.flows)),
         messages(std::max(1U, c.max_messages)) {
     NETSUM_CHECK(c.mtu > 0 && c.mtu <= wire::roce::max_tunnel_mtu && c.mtu % 4 == 0);
     NETSUM_CHECK(c.max_packets > 0 && c.max_messages > 0 && c.ack_interval > 0);
@@ -76,6 +79,7 @@ struct QueuePair::Impl {
     // At least two ACK requests per window, so that the sender never waits for an ACK that was not requested.
     config.ack_interval = std::clamp(c.ack_interval, 1U, std::max(1U, config.max_packets / 2));
     wire::roce::set_addresses(blank, c.local, c.remote);
+    if (c.congestion_control) blank.ip.traffic_class = static_cast<std::uint8_t>(wire::Ecn::capable_0);
     blank.source_port = c.source_port;
     blank.bth.destination_qp = c.remote_qp & wire::roce::qp_mask;
     salt = config.local_qp;
@@ -98,6 +102,8 @@ struct QueuePair::Impl {
   QueuePairError error = QueuePairError::none;
 
   // Requester.
+  Dcqcn rate;
+  std::uint64_t busiest = 0;                // packets in flight, the most since a notification counted
   std::vector<Outgoing> messages;           // ring by number
   std::uint64_t completed = 0, posted = 0;  // message numbers in flight: [completed, posted)
   std::uint64_t oldest = 0;                 // oldest unacknowledged packet
@@ -120,11 +126,13 @@ struct QueuePair::Impl {
   std::uint64_t gap_end = 0;   // packets from `received` to here were dropped or lost
   std::uint32_t msn = 0;
   std::optional<Incoming> incoming;
-  bool gap_told = false;        // a NAK for the gap was sent
-  bool gap_due = false;         // a NAK for the gap is to be sent
-  std::uint8_t refusal = 0;     // syndrome of another NAK to be sent, or 0
-  bool ack_due = false;         // an ACK of the packets before acked, with ack_msn, is to be sent
-  bool duplicate_seen = false;  // an ACK of all packets is to be sent
+  bool gap_told = false;           // a NAK for the gap was sent
+  bool gap_due = false;            // a NAK for the gap is to be sent
+  std::uint8_t refusal = 0;        // syndrome of another NAK to be sent, or 0
+  bool ack_due = false;            // an ACK of the packets before acked, with ack_msn, is to be sent
+  bool duplicate_seen = false;     // an ACK of all packets is to be sent
+  bool notify = false;             // a congestion notification is to be sent
+  Time quiet_until = Time::min();  // no other one until then
   std::uint64_t acked = 0;
   std::uint32_t ack_msn = 0;
   std::vector<Received> fresh, taken;
@@ -180,6 +188,7 @@ struct QueuePair::Impl {
     packet.payload = message.bytes.subspan(offset, std::min<std::size_t>(config.mtu, message.bytes.size() - offset));
     emit(packet, sink);
 
+    rate.on_sent(now, packet.payload.size());
     ++counters.packets_sent;
     if (number < sent) {
       ++counters.retransmissions;
@@ -207,16 +216,38 @@ struct QueuePair::Impl {
       transmit(at(message_of(number)), number, true, now, sink);
     }
     repeats_in = {};
-    const std::uint64_t stop = std::min(end, oldest + config.max_packets);
-    if (next < stop) {
+    if (rate.limits()) rate.advance(now);
+    if (next < window_end()) {
       std::uint64_t number = message_of(next);
-      for (; next < stop; ++next) {
+      for (const std::uint64_t stop = window_end(); next < stop && rate.may_send(now); ++next) {
         if (next == at(number).first + at(number).packets) ++number;
         transmit(at(number), next, asks(at(number), next), now, sink);
+        // The packet that asks for an answer may be due later than a time-out.
+        if (rate.limits()) deadline = now + timer.timeout(1 + timeouts);
       }
     }
+    busiest = std::max(busiest, sent - oldest);
     if (deadline == never && oldest < sent) deadline = now + timer.timeout(1 + timeouts);
     NETSUM_CHECK(oldest <= next && next <= sent && sent <= end && sent - oldest <= config.max_packets);
+  }
+
+  [[nodiscard]] std::uint64_t window_end() const { return std::min(end, oldest + config.max_packets); }
+
+  // When the rate lets the next packet go, if nothing else holds it back.
+  [[nodiscard]] Time paced() const {
+    const bool waits = rate.limits() && next < window_end() && !peer_not_ready && error == QueuePairError::none;
+    return waits ? rate.ready() : never;
+  }
+
+  // Before the first round trip there is no rate to reduce.
+  void on_notification(Time now) {
+    ++counters.notifications_received;
+    const Duration round_trip = timer.smoothed_round_trip();
+    if (!config.congestion_control || round_trip == Duration::zero()) return;
+    const auto bytes = [&](std::uint64_t packets) { return static_cast<std::size_t>(packets) * config.mtu; };
+    if (rate.on_notification(now, {round_trip, timer.least_round_trip(), bytes(busiest), bytes(config.max_packets)})) {
+      busiest = sent - oldest;
+    }
   }
 
   // Restarts sending at `packet`. Later acknowledgements may be of repeats, so they give no round trip (Karn).
@@ -337,6 +368,13 @@ struct QueuePair::Impl {
   // ---- responder
 
   void on_request(const wire::roce::Packet& packet, const wire::roce::Shape& shape, Time now) {
+    if (config.congestion_control && wire::ecn_of(packet.ip.traffic_class) == wire::Ecn::congestion) {
+      ++counters.marked;
+      if (now >= quiet_until) {
+        notify = true;
+        quiet_until = now + notification_interval;
+      }
+    }
     const std::uint32_t expected = static_cast<std::uint32_t>(config.receive_psn + received) & wire::roce::psn_mask;
     const std::int32_t ahead = wire::roce::psn_distance(expected, packet.bth.psn);
     if (ahead < 0) {
@@ -480,6 +518,15 @@ struct QueuePair::Impl {
 
   // One answer to all packets since the last answer: a NAK acknowledges the packets before it.
   void send_answer(Time now, PacketSink& sink) {
+    if (notify) {
+      wire::roce::Packet packet = blank;
+      packet.bth.opcode = Opcode::congestion_notification;
+      packet.bth.becn = true;
+      packet.payload = wire::roce::notification_payload;
+      emit(packet, sink);
+      ++counters.notifications_sent;
+      notify = false;
+    }
     const bool gap = gap_due && received < gap_end;
     if (refusal != 0 || gap) {
       answer(received, refusal != 0 ? refusal : Aeth::nak_sequence, msn, sink);
@@ -563,7 +610,7 @@ void QueuePair::append_state(std::vector<std::byte>& out) const {
   }
   const Incoming incoming = q.incoming.value_or(Incoming{});
   append_bytes(out, q.received, q.gap_end, q.msn, q.incoming.has_value(), incoming.offset, incoming.bytes, incoming.received,
-               q.gap_told, q.gap_due, q.refusal, q.ack_due, q.duplicate_seen, q.acked, q.ack_msn, q.fresh.size());
+               q.gap_told, q.gap_due, q.refusal, q.ack_due, q.duplicate_seen, q.notify, q.acked, q.ack_msn, q.fresh.size());
   for (const Received& message : q.fresh) append_bytes(out, message.offset, message.bytes, message.immediate);
   if (!q.config.selective) return;
   append_bytes(out, q.heard, q.probe_end);
@@ -608,6 +655,8 @@ void QueuePair::on_packet(const wire::roce::Packet& packet, Time now) {
                     packet.bth.destination_qp == (q.config.local_qp & wire::roce::qp_mask);
   if (ours && opcode == Opcode::rc_acknowledge)
     q.on_acknowledge(packet, now);
+  else if (ours && opcode == Opcode::congestion_notification)
+    q.on_notification(now);
   else if (ours && reliable && (shape.request || opcode == Opcode::rc_read_request))
     q.on_request(packet, shape, now);
   else
@@ -627,7 +676,7 @@ void QueuePair::on_timer(Time now) {
 }
 
 Time QueuePair::next_timeout() const {
-  return std::min(impl_->deadline, impl_->ask_deadline);
+  return std::min({impl_->deadline, impl_->ask_deadline, impl_->paced()});
 }
 
 std::uint64_t QueuePair::completed() const {

@@ -18,6 +18,8 @@
 //  - With `selective`, a responder keeps packets behind a gap. It asks for the missing ones with a repeat request in place
 //    of a NAK, and again after the time that such requests take. A requester repeats what anyone on the path asks for. Its
 //    own time-outs find what was lost at the end of its packets.
+//  - A notification (CNP) goes back for the first marked packet in each notification_interval (dcqcn.h); the rate holds back
+//    new packets, and those that go back. Single repeats and answers leave at once.
 //  - After refusing a request, the responder accepts the same PSN if the request is then valid; NICs close the connection.
 #pragma once
 
@@ -62,10 +64,13 @@ struct QueuePairConfig {
   std::uint32_t max_messages = 64;                 // posted and not completed
   std::uint32_t ack_interval = 32;                 // packets between two requests for an ACK inside a message
   bool selective = false;                          // both ends know repeat requests (wire/roce.h)
-  std::span<std::byte> memory;                     // memory that the peer may write to
-  std::uint64_t memory_address = 0;                // of its first byte, as known to the peer
-  std::uint32_t memory_key = 0;                    // that the peer must present (R_Key)
-  bool singles_in_packets = false;                 // messages of one packet are not written to the memory: Received::content
+  // Packets are ECT(0), marked ones are answered with notifications, and those limit the rate (dcqcn.h).
+  bool congestion_control = true;
+  std::uint32_t flows = 1;           // of one job, over the same path
+  std::span<std::byte> memory;       // memory that the peer may write to
+  std::uint64_t memory_address = 0;  // of its first byte, as known to the peer
+  std::uint32_t memory_key = 0;      // that the peer must present (R_Key)
+  bool singles_in_packets = false;   // messages of one packet are not written to the memory: Received::content
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);
   Duration max_timeout = std::chrono::milliseconds(250);
@@ -81,6 +86,8 @@ struct QueuePairCounters {
   std::uint64_t messages_received = 0;                  // including those without immediate
   std::uint64_t acks_sent = 0, acks_received = 0, naks_sent = 0, naks_received = 0, timeouts = 0;
   std::uint64_t repeat_requests_sent = 0, repeat_requests_received = 0;
+  std::uint64_t marked = 0;  // requests that met a long queue
+  std::uint64_t notifications_sent = 0, notifications_received = 0;
   std::uint64_t duplicates = 0;    // requests received before
   std::uint64_t out_of_order = 0;  // requests behind a gap, dropped; with `selective` they are kept, and count when taken
   std::uint64_t stale_acks = 0;    // ACKs and NAKs of packets already acknowledged or never sent; repeated NAKs
@@ -103,6 +110,9 @@ struct QueuePairCounters {
         {"timeouts", &C::timeouts, other},
         {"repeat_requests_sent", &C::repeat_requests_sent, other},
         {"repeat_requests_received", &C::repeat_requests_received, outcome},
+        {"marked", &C::marked, other},
+        {"notifications_sent", &C::notifications_sent, other},
+        {"notifications_received", &C::notifications_received, outcome},
         {"duplicates", &C::duplicates, outcome},
         {"out_of_order", &C::out_of_order, outcome},
         {"stale_acks", &C::stale_acks, outcome},
@@ -157,7 +167,8 @@ class QueuePair {
   // A packet for this queue pair with a correct ICRC. Any response is sent by send().
   void on_packet(const wire::roce::Packet& packet, Time now);
   void on_timer(Time now);
-  [[nodiscard]] Time next_timeout() const;  // `never` if nothing is unacknowledged or missing
+  // `never` if nothing is unacknowledged or missing, or waits for the rate.
+  [[nodiscard]] Time next_timeout() const;
 
   [[nodiscard]] std::uint64_t completed() const;  // own messages that the peer has acknowledged, since the beginning
   // Complete messages with immediate that the peer has written since the last call, in order; valid until the next call. The
