@@ -356,6 +356,7 @@ class Bump final : public Protocol {
     netreduce::RoceHostConfig config =
         jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, plan.lane);
     config.worker.lanes = plan.lanes;
+    config.congestion_control = plan.plan->congestion_control;
     config.accelerator = bump_at(*plan.scenario, bump_of(*plan.plan, plan.rank));
     config.selective = false;  // as RDMA hardware
     if (plan.plan->learned) {

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/virtio_net.h"
+#include "wire/ecn.h"
 #include "wire/netreduce.h"
 
 namespace netsum::sim {
@@ -126,7 +127,9 @@ void BumpWire::commit(Time now, Sink& sink) {
 void BumpWire::on_packets(std::span<const RxView> packets, bool, Time now, Sink& sink) {
   now_ = now;
   commit(now, sink);
-  for (const RxView& view : packets) {
+  marked_.clear();
+  for (const RxView& came : packets) {
+    const RxView view = as_ports_mark(came);
     ++given_;
     if (is_datagram(view.bytes)) {
       ++datagrams_;
@@ -141,6 +144,14 @@ void BumpWire::on_packets(std::span<const RxView> packets, bool, Time now, Sink&
     }
     carry(view, now, sink);
   }
+}
+
+RxView BumpWire::as_ports_mark(const RxView& view) {
+  const auto packet = view.congested ? ring_packet(view.bytes) : std::nullopt;
+  if (!packet) return view;
+  Frame& frame = marked_.emplace_back(view.bytes.begin(), view.bytes.end());
+  wire::mark_congestion(std::span(frame).subspan(static_cast<std::size_t>(packet->ip.data() - view.bytes.data())));
+  return {frame, view.source};
 }
 
 void BumpWire::take(const RxView& datagram, Time now, Sink& sink) {

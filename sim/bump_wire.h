@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <set>
 #include <unordered_set>
 #include <vector>
@@ -73,6 +74,8 @@ class BumpWire final : public service::Format {
     return crossing_.contains(connection) || crossing_hosts_.contains({connection.source, connection.destination});
   }
   void commit(Time now, Sink& sink);
+  // A mark that a datagram has is in a frame's IP header.
+  [[nodiscard]] RxView as_ports_mark(const RxView& view);
   void carry(const RxView& view, Time now, Sink& sink);
   void take(const RxView& datagram, Time now, Sink& sink);
   void judge_passed(const RxView& view, std::span<const std::byte> passed, std::span<const Endpoint> to);
@@ -86,6 +89,7 @@ class BumpWire final : public service::Format {
   bool bypassed_ = false;
   Time now_{};
   std::vector<Written> writing_;
+  std::deque<Frame> marked_;                  // until the sink is flushed
   std::set<netreduce::Connection> recorded_;  // connections of which the disk knows
   std::set<netreduce::Connection> crossing_;  // of rings in several racks: those that leave this one or come to it
   std::set<std::pair<netreduce::HostAddress, netreduce::HostAddress>> crossing_hosts_;

@@ -251,6 +251,7 @@ class Netreduce final : public Protocol {
         jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, of_site);
     config.worker.lane = plan.lane;
     config.worker.lanes = plan.lanes;
+    config.congestion_control = plan.plan->congestion_control;
     const netreduce::Tree tree = jobs::tree_of(plan.admission.placement, plan.world_size);
     const std::uint32_t at = tree.switch_of_rank[plan.rank];
     config.accelerator =

@@ -96,14 +96,15 @@ struct JobPlan {
   };
   std::optional<Mismatch> mismatch;
   Numbers numbers = Numbers::block_fixed_point;
-  std::vector<std::uint32_t> aggregators;              // where it joins; empty: at all
-  std::vector<std::uint32_t> switch_of_rank;           // for protocols with switches; empty: none
-  bool chip = false;                                   // SwitchML: a block with an element that is not finite is lost
-  std::uint32_t indexing = 0;                          // ATP: atp::Indexing
-  bool saturating = false, congestion_control = true;  // ATP
-  std::uint32_t message_packets = 0, first_psn = 0;    // NetReduce
-  bool unordered = false;                              // NetReduce: netreduce::Order::arrival
-  bool learned = false;                                // at a bump: it learns the connections from their first packets
+  std::vector<std::uint32_t> aggregators;            // where it joins; empty: at all
+  std::vector<std::uint32_t> switch_of_rank;         // for protocols with switches; empty: none
+  bool chip = false;                                 // SwitchML: a block with an element that is not finite is lost
+  std::uint32_t indexing = 0;                        // ATP: atp::Indexing
+  bool saturating = false;                           // ATP
+  bool congestion_control = true;                    // ATP, NetReduce
+  std::uint32_t message_packets = 0, first_psn = 0;  // NetReduce
+  bool unordered = false;                            // NetReduce: netreduce::Order::arrival
+  bool learned = false;                              // at a bump: it learns the connections from their first packets
 
   [[nodiscard]] std::uint32_t units() const { return (packet_elements + 255) / 256; }  // of an aggregator's slots, per slot
 };

@@ -90,7 +90,7 @@ class BenchCommand final : public Command {
         .between(0, 4096);
     s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or 'random'");
     s.add_flag("local-checksums", options_.local_checksums, "SwitchML and ATP: use checksums on the loopback device too");
-    s.add("congestion-control", options_.congestion_control, "BOOL", "ATP: false keeps the whole window in flight always");
+    s.add("congestion-control", options_.congestion_control, "BOOL", "ATP, NetReduce: false sends whole windows always");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     s.add_flag("spin", options_.spin, "With --transport shm: threads yield the CPU in a call instead of sleeping");

@@ -139,6 +139,7 @@ class NetReduceBench final : public BenchProtocol {
   [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
     return NetReduce{.switch_address = flags.own_switch(),
                      .message_packets = flags.message_packets,
+                     .congestion_control = flags.congestion_control,
                      .verbs = flags.verbs,
                      .verbs_settings = flags.verbs_settings(),
                      .first_psn = flags.first_psn_value()};

@@ -65,6 +65,8 @@ struct NetReduce {
   // next to the aggregator.
   std::string switch_address{};
   std::uint32_t message_packets = 0;  // packets per message; 0: a quarter of the window, at most 64 KiB
+  // False: marked packets (ECN) change nothing. RDMA hardware has its own.
+  bool congestion_control = true;
   // The RDMA device ("mlx5_0") that carries this rank's rings; its aggregators are then bumps in the wire
   // (docs/operate-bump.md). Empty: netsum's own endpoint, over UDP.
   std::string verbs{};

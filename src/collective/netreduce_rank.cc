@@ -103,6 +103,7 @@ class RingRank : public RankProtocol {
         jobs::host_config(admission, jobs::ring_grant(admission), options().rank, number.of_site);
     config.worker.lane = number.of_rank;
     config.worker.lanes = number.lanes;
+    config.congestion_control = settings_.congestion_control;
     return config;
   }
 
@@ -120,7 +121,7 @@ class UdpRingRank final : public RingRank {
     const bool tree = !reach.hop.lanes.empty();
     for (const std::string& address : options().aggregators) {
       reach.sites.push_back(tree ? reach_behind(options(), address, reach.hop, deadline)
-                                 : reach_site(options(), address, deadline));
+                                 : reach_site(options(), address, deadline, settings().congestion_control));
     }
     reach.packet_elements = options().packet_elements;
     if (reach.packet_elements != 0) return reach;

@@ -233,7 +233,7 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   return site;
 }
 
-Site reach_site(const Options& options, const std::string& address, Time deadline) {
+Site reach_site(const Options& options, const std::string& address, Time deadline, bool ecn) {
   Site site;
   site.address = address;
   Reached reached = reach_control(options, address, deadline);
@@ -243,7 +243,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   const auto host = host_of(options, reached.hello.lanes.size(), deadline);
   for (const Endpoint& lane : reached.hello.lanes) {
     if (host) {
-      site.lanes.push_back({lane, HostPath(host, lane, {.port = 0, .peer = lane, .ecn = false})});
+      site.lanes.push_back({lane, HostPath(host, lane, {.port = 0, .peer = lane, .ecn = ecn})});
       continue;
     }
     transport::UdpOptions udp;
@@ -251,6 +251,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
                                                 : std::array<std::uint8_t, 16>{};
     udp.ipv6 = !transport::is_ipv4(lane);
     udp.peer = lane;
+    udp.ecn = ecn;
     site.lanes.push_back({lane, SocketPath(udp)});
   }
   if (site.lanes.empty()) throw Error(ErrorCode::internal, address + " has no data sockets");

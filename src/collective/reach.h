@@ -62,7 +62,8 @@ struct Reached {
 [[nodiscard]] Reached reach_control(const Options& options, const std::string& address, Time deadline);
 // `address` empty: no switch.
 [[nodiscard]] FirstHop reach_switch(const Options& options, const std::string& address, Time deadline);
-[[nodiscard]] Site reach_site(const Options& options, const std::string& address, Time deadline);
+// `ecn`: queues on the way may mark (transport::UdpOptions).
+[[nodiscard]] Site reach_site(const Options& options, const std::string& address, Time deadline, bool ecn = false);
 // A lane's packets come from its switch and from its server, so its socket is connected to neither.
 [[nodiscard]] Site reach_behind(const Options& options, const std::string& address, const FirstHop& hop, Time deadline);
 

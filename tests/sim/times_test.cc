@@ -1,6 +1,7 @@
 // How long all-reduces take, packet by packet: many racks, and lost packets. Times are exact, and the same on every machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -130,6 +131,47 @@ TEST(Times, OfAtpWithQueuesThatDoNotMark) {
     EXPECT_LE(full.seconds, 1.05 * marked.seconds);
     EXPECT_LE(full.repeated, 0.02);
   }
+}
+
+// ---- NetReduce
+
+// Two jobs over a trunk of 200 Mbit/s whose queue marks and is shorter than their windows. The second begins 0.1 s later.
+// Both directions of the trunk are full, and each job goes at the lower one of two ranks' rates.
+TEST(Times, OfNetreduceJobsThatShareATrunk) {
+  struct Shared {
+    double first = 0, second = 0;
+    std::uint64_t dropped = 0, marked = 0;
+  };
+  const auto share = [](bool congestion_control) {
+    Uniform all = links({.bits_per_second = gigabit, .delay = microseconds(50)});
+    all.trunk = slow(microseconds(200));
+    all.trunk.mark_bytes = 40'000;
+    Experiment experiment = on(shared_bottleneck(2, 2, all), "netreduce");
+    const std::vector<NodeId> hosts = hosts_of(experiment.topology);
+    for (const std::size_t job : {0U, 1U}) {
+      ExperimentJob& added = add_job(experiment, {hosts[job], hosts[job + 2]}, {{8'000'000, {}, {}}});
+      added.plan.slots = 16;
+      added.plan.congestion_control = congestion_control;
+      added.start = job * std::chrono::milliseconds(100);
+    }
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure);
+    Shared shared{report.jobs.at(0).operation_seconds.at(0), report.jobs.at(1).operation_seconds.at(0)};
+    for (const PortReport& port : report.ports) {
+      shared.dropped += port.dropped;
+      shared.marked += port.marked;
+    }
+    std::printf("two jobs%s: %.3f s and %.3f s, %lu packets dropped, %lu marked\n", congestion_control ? "" : ", without",
+                shared.first, shared.second, shared.dropped, shared.marked);
+    return shared;
+  };
+  const Shared with = share(true), without = share(false);
+  EXPECT_GT(with.marked, 0U);
+  EXPECT_LE(with.dropped * 10, without.dropped);
+  EXPECT_LE(with.marked * 4, without.marked);
+  EXPECT_LE(std::max(with.first, with.second), 1.1 * std::min(with.first, with.second));
+  EXPECT_LE(1.5, without.first / without.second);
+  EXPECT_LE(std::max(with.first, with.second), 1.15 * std::max(without.first, without.second)) << "the trunk is used";
 }
 
 }  // namespace

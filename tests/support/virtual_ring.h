@@ -27,6 +27,7 @@ struct RingJobConfig {
   netreduce::Order order = netreduce::Order::ring;
   bool selective = false;
   bool naks_pass = false;  // as those of foreign hosts do
+  bool congestion_control = true;
   netreduce::Tree tree{};  // of switches; empty: one accelerator
   std::uint64_t seed = 1;
   Faults faults{};
@@ -193,6 +194,7 @@ class VirtualRing final : public VirtualJob {
       c.worker.message_packets = config_.message_packets;
       c.worker.mtu = config_.mtu;
       c.selective = config_.selective;
+      c.congestion_control = config_.congestion_control;
       c.self = members[rank];
       c.successor = members[(rank + 1) % config_.ranks];
       c.predecessor = members[(rank + config_.ranks - 1) % config_.ranks];

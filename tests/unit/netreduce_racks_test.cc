@@ -252,9 +252,9 @@ class NetreduceLeaf : public ::testing::Test {
   }
 
   // What it sends after a packet, from whom it comes.
-  std::vector<Sent> give(const Crafted& packet, const Endpoint& from) {
+  std::vector<Sent> give(const Crafted& packet, const Endpoint& from, bool congested = false) {
     const Bytes bytes = packet.frame();
-    const RxView view{bytes, from};
+    const RxView view{bytes, from, congested};
     tunnel_.on_packets({&view, 1}, {}, sink_);
     tunnel_.accelerator().check();
     return take_frames(sink_);
@@ -350,6 +350,27 @@ TEST_F(NetreduceLeaf, SendsItsSumUpAndHeadersOnAndTheTotalWithTheHeadersThatItHa
   ASSERT_EQ(1U, header_again.size());
   EXPECT_EQ(header(1).frame(), header_again[0].frame);
   EXPECT_EQ(1U, counters().sent_up);
+}
+
+// A rank's mark goes where its own sum or header goes, and not up with those of others; the total's is everybody's.
+TEST_F(NetreduceLeaf, MarksGoWhereTheirPacketsGo) {
+  const auto able = [](Crafted made) {
+    made.packet.ip.traffic_class = 2;
+    return made;
+  };
+  EXPECT_TRUE(give(able(gradient(0, 1)), rank_at(0), true).empty());
+  const auto sent = give(able(gradient(1, 2)), rank_at(1), true);
+  ASSERT_EQ(2U, sent.size());
+  EXPECT_EQ(3, sent[0].packet().ip.traffic_class) << "rank 1's header";
+  EXPECT_EQ(2, sent[1].packet().ip.traffic_class) << "the sum";
+  tunnel_.remove_ring(77);
+  ASSERT_TRUE(tunnel_.add_ring(ring_, std::as_writable_bytes(std::span(memory_))));
+  give(able(gradient(0, 1)), rank_at(0));
+  give(able(gradient(1, 2)), rank_at(1));
+  give(able(header(2)), switch_at(at_root));
+  const auto results = give(able(total(10)), switch_at(at_root), true);
+  ASSERT_EQ(2U, results.size());
+  for (const Sent& result : results) EXPECT_EQ(3, result.packet().ip.traffic_class);
 }
 
 TEST_F(NetreduceLeaf, RepeatsFetchATotalThatWasLost) {

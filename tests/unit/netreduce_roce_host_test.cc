@@ -44,8 +44,8 @@ class NetreduceRoceHost : public ::testing::Test {
     ASSERT_TRUE(host_->submit(operation, now_, sink_));
   }
 
-  void give(std::span<const std::byte> bytes, const Endpoint& from) {
-    const RxView view{bytes, from};
+  void give(std::span<const std::byte> bytes, const Endpoint& from, bool congested = false) {
+    const RxView view{bytes, from, congested};
     host_->on_packets({&view, 1}, now_, sink_);
     ++given_;
   }
@@ -91,6 +91,22 @@ class NetreduceRoceHost : public ::testing::Test {
   Time now_{};
   std::uint64_t given_ = 0;
 };
+
+// The datagram's mark is the packet's: its sender is notified, by way of the accelerator.
+TEST_F(NetreduceRoceHost, TellsItsPredecessorOfCongestion) {
+  submit(1);
+  static_cast<void>(take_frames(sink_));
+  Crafted made = from_peer(2);
+  made.packet.ip.traffic_class = 2;
+  give(made.frame(), config_.accelerator, true);
+  const std::vector<Sent> sent = take_frames(sink_);
+  ASSERT_EQ(2U, sent.size());
+  EXPECT_EQ(config_.accelerator, sent[0].to);
+  EXPECT_EQ(Opcode::congestion_notification, sent[0].packet().bth.opcode);
+  EXPECT_EQ((netreduce::Connection{config_.self.address, config_.predecessor.address, 20}), sent[0].connection());
+  EXPECT_EQ(Opcode::rc_acknowledge, sent[1].packet().bth.opcode);
+  EXPECT_EQ(1U, host_->receiving().marked);
+}
 
 TEST_F(NetreduceRoceHost, SendsItsMessagesThroughTheTunnel) {
   submit(54 + 62 + 1);  // one message of two packets, one of one

@@ -28,6 +28,11 @@ class NetreduceTunnel : public ::testing::Test {
     ASSERT_TRUE(add(ring_, 0));
   }
 
+  void SetUpAgain() {
+    tunnel_.remove_ring(ring_.ring.incarnation);
+    ASSERT_TRUE(add(ring_, 0));
+  }
+
   static TestRing ring_of(std::uint32_t members, std::uint64_t incarnation, std::uint32_t qp) {
     TestRing ring;
     ring.ring.incarnation = incarnation;
@@ -84,8 +89,8 @@ class NetreduceTunnel : public ::testing::Test {
     return made;
   }
 
-  std::vector<Sent> give(const Bytes& bytes, const Endpoint& from) {
-    const RxView view{bytes, from};
+  std::vector<Sent> give(const Bytes& bytes, const Endpoint& from, bool congested = false) {
+    const RxView view{bytes, from, congested};
     tunnel_.on_packets({&view, 1}, {}, sink_);
     ++given_;
     return take_frames(sink_);
@@ -131,6 +136,27 @@ TEST_F(NetreduceTunnel, AnswersGoBackAsTheyCame) {
     EXPECT_EQ(bytes, sent[0].frame);
   }
   EXPECT_EQ(3U, tunnel_.counters().passed);
+}
+
+// On its own connection, where its sender understands marks. (What is parsed has a right IPv4 checksum.)
+TEST_F(NetreduceTunnel, AMarkLeavesWithTheSumOrThePacketThatPasses) {
+  const auto able = [](Crafted made) {
+    made.packet.ip.traffic_class = 2;
+    return made;
+  };
+  for (const std::uint32_t last : {0U, 1U}) {
+    SetUpAgain();
+    give(able(packet(ring_, 1 - last)).frame(), ring_.endpoints[1 - last], last == 1);
+    give(packet(ring_, 2).frame(), ring_.endpoints[2], true);
+    const auto sent = give(able(packet(ring_, last)).frame(), ring_.endpoints[last], last == 0);
+    ASSERT_EQ(3U, sent.size());
+    EXPECT_EQ(3, sent[0].packet().ip.traffic_class);
+    EXPECT_EQ(2, sent[1].packet().ip.traffic_class);
+    EXPECT_EQ(0, sent[2].packet().ip.traffic_class);
+  }
+  const auto passed = give(able(answer(ring_, 0)).frame(), ring_.endpoints[1], true);
+  ASSERT_EQ(1U, passed.size());
+  EXPECT_EQ(3, passed[0].packet().ip.traffic_class);
 }
 
 TEST_F(NetreduceTunnel, WhatIsNoGradientPassesOnTheSameWay) {

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/crc32.h"
+#include "wire/ecn.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -372,6 +373,12 @@ void Ring::on_total(const Arrival& arrival, Sink& sink) {
   ++counters_.totals;
   if (config_.layout.seals) std::memcpy(store_.sum_of(aggregator), payload.data(), wire::netreduce::seal_bytes);
   std::memcpy(store_.sum_of(aggregator) + skip, payload.data() + skip, payload.size() - skip);
+  // All lines share the way from above.
+  if (wire::ecn_of(arrival.packet.ip.traffic_class) == wire::Ecn::congestion) {
+    for (std::uint32_t line = 0; line < lines_.size(); ++line) {
+      if (store_.has(*place, line)) store_.mark(aggregator, line);
+    }
+  }
   on_complete(*place, sink);
   above_.on_total(*place, store_, counters_, sink);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "wire/ecn.h"
 #include "wire/roce.h"
 
 namespace netsum::netreduce {
@@ -55,6 +56,8 @@ struct RoceHost::Impl {
     roce::QueuePairConfig q;
     q.local = config.self.address;
     q.selective = config.selective;
+    q.congestion_control = config.congestion_control;
+    q.flows = config.worker.lanes;
     q.mtu = config.worker.mtu;
     q.max_messages = config.worker.window;
     q.max_packets = q.max_messages * config.worker.message_packets;
@@ -131,6 +134,7 @@ struct RoceHost::Impl {
       return;
     }
     ++counters.packets;
+    if (view.congested) packet.ip.traffic_class = wire::marked(packet.ip.traffic_class);
     to->on_packet(packet, now);
   }
 

@@ -25,7 +25,8 @@ struct RoceHostConfig {
   WorkerConfig worker;  // leave its memory unset: the host has its own
   Member self, successor, predecessor;
   Endpoint accelerator;
-  bool selective = false;  // the ring's packets are repeated singly (RingConfig)
+  bool selective = false;          // the ring's packets are repeated singly (RingConfig)
+  bool congestion_control = true;  // of both queue pairs
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);
   Duration max_timeout = std::chrono::milliseconds(250);

@@ -14,6 +14,7 @@
 
 #include "base/packet_io.h"
 #include "protocol/netreduce/ring_config.h"
+#include "wire/ecn.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
 
@@ -151,6 +152,8 @@ class SumStore {
   // Takes in the line's frame, all but the last bytes of the payload that are left out.
   void store(std::size_t aggregator, std::uint32_t line, const Arrival& arrival, std::size_t left_out);
   [[nodiscard]] Frame frame_of(std::size_t aggregator, std::uint32_t line) const;
+  // The sum leaves on the line with the mark of congestion.
+  void mark(std::size_t aggregator, std::uint32_t line);
   [[nodiscard]] std::byte* payload_of(std::size_t aggregator, std::uint32_t line) {
     return memory_.data() + (aggregator * lines_ + line) * stride_ + headers_room;
   }
@@ -239,7 +242,16 @@ inline void SumStore::store(std::size_t aggregator, std::uint32_t line, const Ar
   const std::size_t end = arrival.payload_at() + arrival.packet.payload.size(), head = end - left_out;
   std::memcpy(to.data(), arrival.frame.data(), head);
   std::memcpy(to.data() + end, arrival.frame.data() + end, to.size() - end);
+  // In a tunnel the mark is not in the frame.
+  if (wire::ecn_of(arrival.packet.ip.traffic_class) == wire::Ecn::congestion) mark(aggregator, line);
   bitmaps_[aggregator * words_ + line / 64] |= std::uint64_t{1} << (line % 64);
+}
+
+inline void SumStore::mark(std::size_t aggregator, std::uint32_t line) {
+  const std::size_t number = aggregator * lines_ + line;
+  const Buffer& buffer = buffers_[number];
+  wire::mark_congestion(
+      memory_.subspan(number * stride_ + headers_room - buffer.payload_at + buffer.ip_at, buffer.ip_bytes));
 }
 
 inline Frame SumStore::frame_of(std::size_t aggregator, std::uint32_t line) const {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <span>
 
+#include "wire/ecn.h"
+
 namespace netsum::netreduce {
 
 void address(wire::roce::Packet& packet, const Connection& connection) {
@@ -18,6 +20,8 @@ void SwitchAbove::send_up(const Place& place, SumStore& store, RingCounters& cou
   const Frame frame = store.frame_of(aggregator, 0);
   wire::roce::Packet packet = parsed_again(frame.bytes.subspan(frame.ip_at, frame.ip_bytes));
   address(packet, uplink_->up);
+  // Its mark leaves on its own line, and is not the other lines'.
+  if (wire::ecn_of(packet.ip.traffic_class) == wire::Ecn::congestion) packet.ip.traffic_class ^= 1;
   packet.bth.psn = (store.virtual_psn(place.message) + place.packet) & wire::roce::psn_mask;
   // What is in front of the values is line 0's, but for the seal.
   const std::size_t skip = store.skipped(place.packet), bytes = store.at(aggregator).payload;

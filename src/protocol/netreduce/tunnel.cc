@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "wire/ecn.h"
 #include "wire/roce.h"
 
 namespace netsum::netreduce {
@@ -52,6 +53,7 @@ void Tunnel::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
       ++counters_.dropped_source;
       continue;
     }
+    if (view.congested) packet.ip.traffic_class = wire::marked(packet.ip.traffic_class);
     if (accelerator_.on_packet(packet, view.bytes, 0, last_->to, now, sink) == Accelerator::Verdict::taken) {
       ++counters_.taken;
       continue;
@@ -59,6 +61,7 @@ void Tunnel::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
     ++counters_.passed;
     const std::span<std::byte> out = sink.datagram(last_->to, view.bytes.size());
     std::copy(view.bytes.begin(), view.bytes.end(), out.begin());
+    if (view.congested) wire::mark_congestion(out);
   }
 }
 
