@@ -34,7 +34,7 @@ using transport::FramePortsRequest;
 using transport::LaneQueues;
 
 constexpr std::uint16_t descriptors = 1024;
-constexpr std::size_t most_added = 256;              // frames of a lane that a port has not taken yet
+constexpr std::size_t most_added = 256;              // or a few more: frames of a lane that a port has not taken yet
 constexpr std::uint16_t spares = 32;                 // buffers that are got at once
 constexpr std::chrono::milliseconds handshake{200};  // of two ends of a memif, with time to spare
 constexpr std::size_t least_frame = 60;              // what is shorter is filled up: not every device does
@@ -105,17 +105,50 @@ struct Buffers {
   std::size_t frame_bytes = 0;
 };
 
+// Frames to leave by a port.
+class Places final : public transport::FramePlaces {
+ public:
+  explicit Places(const Buffers& buffers) : FramePlaces(buffers.frame_bytes), pool_(buffers.pool) {}
+  ~Places() {
+    for (const std::span<const Place> all : {filled(), empty()}) {
+      for (const Place& place : all) rte_pktmbuf_free(buffer_of(place));
+    }
+  }
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
+
+  void send(std::uint32_t port, std::uint32_t queue) {
+    std::array<rte_mbuf*, most_added + spares> buffers;
+    std::uint16_t count = 0;
+    for (const Place& frame : filled()) {
+      const std::size_t whole = std::max(frame.bytes, least_frame);
+      if (whole > frame.bytes) std::memset(frame.begin + frame.bytes, 0, whole - frame.bytes);
+      rte_mbuf* const buffer = buffers[count++] = buffer_of(frame);
+      buffer->data_len = static_cast<std::uint16_t>(whole);
+      buffer->pkt_len = static_cast<std::uint32_t>(whole);
+    }
+    leave(rte_eth_tx_burst(static_cast<std::uint16_t>(port), static_cast<std::uint16_t>(queue), buffers.data(), count));
+  }
+
+ private:
+  static rte_mbuf* buffer_of(const Place& place) { return static_cast<rte_mbuf*>(place.buffer); }
+
+  bool get_more() override {
+    std::array<rte_mbuf*, spares> more;
+    if (added() >= most_added || rte_pktmbuf_alloc_bulk(pool_, more.data(), spares) != 0) return false;
+    for (rte_mbuf* const each : more) append(rte_pktmbuf_mtod(each, std::byte*), each);
+    return true;
+  }
+
+  rte_mempool* const pool_;
+};
+
 class Queues final : public LaneQueues {
  public:
-  Queues(const Buffers& buffers, std::size_t ports) : buffers_(buffers), added_(ports) {
-    spare_.reserve(spares);
-    for (auto& each : added_) each.reserve(most_added);
+  Queues(const Buffers& buffers, std::size_t ports) {
+    for (std::size_t i = 0; i < ports; ++i) places_.push_back(std::make_unique<Places>(buffers));
   }
-  ~Queues() override {
-    release();
-    for (auto& each : added_) free(each);
-    free(spare_);
-  }
+  ~Queues() override { release(); }
   Queues(const Queues&) = delete;
   Queues& operator=(const Queues&) = delete;
 
@@ -134,51 +167,23 @@ class Queues final : public LaneQueues {
     return frames_;
   }
 
-  void release() override { free(held_); }
-
-  std::span<std::byte> add(std::uint32_t port, std::size_t bytes) override {
-    std::vector<rte_mbuf*>& added = added_[port];
-    if (bytes > buffers_.frame_bytes || added.size() >= most_added || !have_spare()) return {};
-    rte_mbuf* const buffer = spare_.back();
-    spare_.pop_back();
-    auto* const begin = rte_pktmbuf_mtod(buffer, std::byte*);
-    const std::size_t whole = std::max(bytes, least_frame);
-    if (whole > bytes) std::memset(begin + bytes, 0, whole - bytes);
-    buffer->data_len = static_cast<std::uint16_t>(whole);
-    buffer->pkt_len = static_cast<std::uint32_t>(whole);
-    added.push_back(buffer);
-    return {begin, bytes};
+  void release() override {
+    if (held_.empty()) return;
+    rte_pktmbuf_free_bulk(held_.data(), static_cast<unsigned>(held_.size()));
+    held_.clear();
   }
 
-  std::size_t added(std::uint32_t port) const override { return added_[port].size(); }
+  transport::FramePlaces& places(std::uint32_t port) override { return *places_[port]; }
 
   void send(std::uint32_t port, std::uint32_t queue) override {
     register_thread();
-    std::vector<rte_mbuf*>& added = added_[port];
-    const std::uint16_t sent = rte_eth_tx_burst(static_cast<std::uint16_t>(port), static_cast<std::uint16_t>(queue),
-                                                added.data(), static_cast<std::uint16_t>(added.size()));
-    added.erase(added.begin(), added.begin() + sent);
+    places_[port]->send(port, queue);
   }
 
  private:
-  static void free(std::vector<rte_mbuf*>& buffers) {
-    if (buffers.empty()) return;
-    rte_pktmbuf_free_bulk(buffers.data(), static_cast<unsigned>(buffers.size()));
-    buffers.clear();
-  }
-
-  [[nodiscard]] bool have_spare() {
-    if (!spare_.empty()) return true;
-    spare_.resize(spares);
-    if (rte_pktmbuf_alloc_bulk(buffers_.pool, spare_.data(), spares) == 0) return true;
-    spare_.clear();
-    return false;
-  }
-
-  const Buffers buffers_;
   std::vector<iovec> frames_;
-  std::vector<rte_mbuf*> held_, spare_;
-  std::vector<std::vector<rte_mbuf*>> added_;  // by port
+  std::vector<rte_mbuf*> held_;
+  std::vector<std::unique_ptr<Places>> places_;  // by port
 };
 
 class Ports final : public FramePorts {
@@ -200,7 +205,7 @@ class Ports final : public FramePorts {
     for (const std::uint16_t number : numbers_) buffers += look_at(number, request.queues);
     // Beside those in the devices' queues, those that lanes have in hand: some may begin while others end.
     const std::size_t lanes = 2 * std::size_t{request.queues} + 2;
-    buffers += lanes * (spares + numbers_.size() * (most_added + request.queues * LaneQueues::most_taken));
+    buffers += lanes * numbers_.size() * (spares + most_added + request.queues * LaneQueues::most_taken);
     const std::size_t room = RTE_PKTMBUF_HEADROOM + buffers_.frame_bytes;
     buffers_.pool = rte_pktmbuf_pool_create("netsum", static_cast<unsigned>(buffers), 256, 0,
                                             static_cast<std::uint16_t>(room), SOCKET_ID_ANY);

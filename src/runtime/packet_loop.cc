@@ -34,29 +34,31 @@ void PacketLoop::loop() {
   Sink& sink = transport_->sink();
   std::array<pollfd, 2> descriptors = {pollfd{transport_->descriptor(), POLLIN, 0},
                                        pollfd{mailbox_.descriptor(), POLLIN, 0}};
-  Time began = now();  // of this turn; with packets, where the last one ended: two readings of the clock a batch
+  Time time = now();  // at the end of the last turn: one reading of the clock a batch
   while (true) {
-    if (mailbox_.waiting()) mailbox_.run_all();  // however many packets come: a load per batch
+    if (mailbox_.waiting()) {  // however many packets come: a load per batch
+      mailbox_.run_all();
+      time = now();
+    }
     if (stopping_) return;
     const std::span<const RxView> packets = transport_->receive();
     if (!packets.empty()) {
       busy_poll_.found();
-      const Time received = now();
-      const std::uint64_t strangers = on_packets_(packets, received, *transport_);
+      const std::uint64_t strangers = on_packets_(packets, time, *transport_);
       sink.flush();
-      if (gate_.received(strangers - strangers_, received)) filter();
+      if (gate_.received(strangers - strangers_, time)) filter();
       strangers_ = strangers;
-      if (gate_.is_due(received)) look_at_flood(received);
+      if (gate_.is_due(time)) look_at_flood(time);
       const Time ended = now();
-      counters_.busy_nanoseconds += static_cast<std::uint64_t>((ended - began).count());
-      began = ended;
-    } else if (!mailbox_.waiting() && busy_poll_.look_again(began)) {
+      counters_.busy_nanoseconds += static_cast<std::uint64_t>((ended - time).count());
+      time = ended;
+    } else if (!mailbox_.waiting() && busy_poll_.look_again(time)) {
       if (busy_poll_.yields()) sched_yield();
-      began = now();
+      time = now();
     } else {
-      wait_for(descriptors, busy_poll_.until(gate_.is_shut() ? began + FloodGate::look_again : never, began));
-      began = now();
-      if (gate_.is_shut() && gate_.is_due(began)) look_at_flood(began);
+      wait_for(descriptors, busy_poll_.until(gate_.is_shut() ? time + FloodGate::look_again : never, time));
+      time = now();
+      if (gate_.is_shut() && gate_.is_due(time)) look_at_flood(time);
     }
   }
 }

@@ -10,12 +10,11 @@
 namespace netsum::wire {
 namespace {
 
-// Where what is in a frame.
+// What else is where in a frame.
 namespace in_frame {
 
-constexpr std::size_t ip = ethernet::header_bytes, at_service = ip + 1, at_length = ip + 2, at_fragment = ip + 6,
-                      at_time = ip + 8, at_protocol = ip + 9, at_checksum = ip + 10, at_from = ip + 12, at_to = ip + 16;
-constexpr std::size_t udp = ip + 20, at_udp_length = udp + 4;
+constexpr std::size_t ip = ethernet::header_bytes, at_service = ip + 1, at_fragment = ip + 6, at_time = ip + 8,
+                      at_protocol = ip + 9, at_to = ip + 16, at_to_port = at_source_port + 2;
 constexpr std::uint8_t four_without_options = 0x45, of_udp = 17;
 constexpr std::uint16_t unfragmented = 0x4000, any_fragment = 0x3fff;
 
@@ -39,19 +38,11 @@ UdpHead::UdpHead(const UdpWay& way) {
   store_be(head + in_frame::at_fragment, in_frame::unfragmented);
   head[in_frame::at_time] = std::byte{way.time_to_live};
   head[in_frame::at_protocol] = std::byte{in_frame::of_udp};
-  std::memcpy(head + in_frame::at_from, way.from.address.data() + ipv4_in_endpoint, 4);
+  std::memcpy(head + at_source_address, way.from.address.data() + ipv4_in_endpoint, 4);
   std::memcpy(head + in_frame::at_to, way.to.address.data() + ipv4_in_endpoint, 4);
-  store_be(head + in_frame::udp, way.from.port);
-  store_be(head + in_frame::udp + 2, way.to.port);
+  store_be(head + at_source_port, way.from.port);
+  store_be(head + in_frame::at_to_port, way.to.port);
   sum_ = sum_words(std::span(head_).subspan(in_frame::ip, 20));
-}
-
-void UdpHead::write(std::span<std::byte, udp_head_bytes> to, std::size_t datagram_bytes) const {
-  std::copy(head_.begin(), head_.end(), to.begin());
-  store_be(to.data() + in_frame::at_length, static_cast<std::uint16_t>(ip_udp_bytes + datagram_bytes));
-  store_be(to.data() + in_frame::at_udp_length, static_cast<std::uint16_t>(8 + datagram_bytes));
-  // As everything else of the sum, in this host's byte order.
-  store_le(to.data() + in_frame::at_checksum, checksum_of(sum_ + load_le<std::uint16_t>(to.data() + in_frame::at_length)));
 }
 
 std::optional<UdpFrame> read_udp_frame(std::span<const std::byte> frame) {
@@ -63,19 +54,19 @@ std::optional<UdpFrame> read_udp_frame(std::span<const std::byte> frame) {
       (load_be<std::uint16_t>(head + in_frame::at_fragment) & in_frame::any_fragment) != 0) {
     return std::nullopt;
   }
-  const std::size_t packet = load_be<std::uint16_t>(head + in_frame::at_length),
-                    datagram = load_be<std::uint16_t>(head + in_frame::at_udp_length);
+  const std::size_t packet = load_be<std::uint16_t>(head + at_ip_length),
+                    datagram = load_be<std::uint16_t>(head + at_udp_length);
   // Behind a short packet there is padding.
   if (packet > frame.size() - in_frame::ip || datagram < 8 || packet < 20 + datagram) return std::nullopt;
   if (checksum_of(sum_words(frame.subspan(in_frame::ip, 20))) != 0) return std::nullopt;
   // As the kernel drops what comes from a link and says that it does not.
-  if (head[in_frame::at_from] == std::byte{127} ||
-      std::equal(head + in_frame::at_from, head + in_frame::at_from + 4, head + in_frame::at_to)) {
+  if (head[at_source_address] == std::byte{127} ||
+      std::equal(head + at_source_address, head + at_source_address + 4, head + in_frame::at_to)) {
     return std::nullopt;
   }
   UdpFrame found;
-  found.from = endpoint_at(head + in_frame::at_from, head + in_frame::udp);
-  found.to = endpoint_at(head + in_frame::at_to, head + in_frame::udp + 2);
+  found.from = endpoint_at(head + at_source_address, head + at_source_port);
+  found.to = endpoint_at(head + in_frame::at_to, head + in_frame::at_to_port);
   found.congested =
       (std::to_integer<std::uint8_t>(head[in_frame::at_service]) & 3) == static_cast<std::uint8_t>(Ecn::congestion);
   found.datagram = frame.subspan(udp_head_bytes, datagram - 8);

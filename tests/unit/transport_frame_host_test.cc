@@ -34,9 +34,33 @@ struct Outside {
   int looks = 0;  // for a link
 };
 
+// Of a few at a time, so that a port has no place for more.
+class MemoryPlaces final : public FramePlaces {
+ public:
+  MemoryPlaces() : FramePlaces(1600) {}
+  void send(std::deque<Bytes>& left, std::size_t takes) {
+    std::size_t count = 0;
+    for (const Place& frame : filled()) {
+      if (left.size() >= takes) break;
+      left.emplace_back(frame.begin, frame.begin + frame.bytes);
+      ++count;
+    }
+    leave(count);
+  }
+
+ private:
+  bool get_more() override {
+    if (added() >= 4) return false;
+    for (int i = 0; i < 2; ++i) append(memory_.emplace_back(1600).data());
+    return true;
+  }
+
+  std::deque<Bytes> memory_;
+};
+
 class MemoryQueues final : public LaneQueues {
  public:
-  MemoryQueues(Outside& outside, std::size_t ports) : outside_(outside), added_(ports) {}
+  MemoryQueues(Outside& outside, std::size_t ports) : outside_(outside), places_(ports) {}
 
   std::span<const iovec> receive(std::uint32_t port, std::uint32_t queue) override {
     frames_.clear();
@@ -53,24 +77,14 @@ class MemoryQueues final : public LaneQueues {
     for (Bytes& frame : held_) std::fill(frame.begin(), frame.end(), std::byte{0xdd});
     held_.clear();
   }
-  std::span<std::byte> add(std::uint32_t port, std::size_t bytes) override {
-    if (added_[port].size() >= 4) return {};
-    return added_[port].emplace_back(bytes);
-  }
-  std::size_t added(std::uint32_t port) const override { return added_[port].size(); }
-  void send(std::uint32_t port, std::uint32_t) override {
-    auto& left = outside_.left[port];
-    while (!added_[port].empty() && left.size() < outside_.takes) {
-      left.push_back(std::move(added_[port].front()));
-      added_[port].pop_front();
-    }
-  }
+  FramePlaces& places(std::uint32_t port) override { return places_[port]; }
+  void send(std::uint32_t port, std::uint32_t) override { places_[port].send(outside_.left[port], outside_.takes); }
 
  private:
   Outside& outside_;
   std::deque<Bytes> held_;
   std::vector<iovec> frames_;
-  std::vector<std::deque<Bytes>> added_;
+  std::deque<MemoryPlaces> places_;  // by port
 };
 
 class Ports final : public FramePorts {

@@ -120,19 +120,6 @@ TEST_P(Frames, AreSentInOrderOnceSubmitted) {
   EXPECT_EQ(ours.outgoing(), 3U);
 }
 
-TEST_P(Frames, TakenBackIsNotSent) {
-  ASSERT_FALSE(ours.add(60).empty());
-  ASSERT_FALSE(ours.add(61).empty());
-  ours.take_back();
-  const std::span<std::byte> place = ours.add(62);
-  std::fill(place.begin(), place.end(), std::byte(7));
-  ours.submit();
-  ASSERT_EQ(transmit.count(), 2U);
-  EXPECT_EQ(leave().size(), 60U);
-  EXPECT_EQ(leave(), std::vector<std::byte>(62, std::byte(7)));
-  EXPECT_EQ(ours.outgoing(), 2U);
-}
-
 TEST_P(Frames, WaitForTheKernelWhenAllAreBeingSent) {
   for (std::uint32_t round = 0; round < 20; ++round) {
     for (std::uint32_t i = 0; i < frames; ++i) ASSERT_FALSE(ours.add(60).empty());

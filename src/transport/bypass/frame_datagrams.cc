@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t most_ways = 16384;
 constexpr int most_tries = 8;
+constexpr std::uint32_t batches_between = 64;  // two readings of the clock, while packets come
 
 }  // namespace
 
@@ -24,22 +25,21 @@ Counters FrameDatagrams::counters() const {
 
 // Empty means that there is nothing: a batch without a datagram of ours does not. A flood of them does not keep the caller.
 void FrameDatagrams::take_frames() {
-  for (int tries = 0; tries < most_tries; ++tries) {
-    if (!take() || !received_.empty()) return;
-  }
+  int tries = 0;
+  while (tries < most_tries && take() && received_.empty()) ++tries;
+  // What is to be done by the clock, is so after milliseconds at least.
+  if (received_.empty() || ++batches_ % batches_between == 0) now_ = time_now();
 }
 
-bool FrameDatagrams::accept(const wire::UdpFrame& frame) {
-  if (peer_ && frame.from != *peer_) return false;
-  ++counters_.packets_received;
-  counters_.wire_bytes_received += wire::udp_head_bytes + frame.datagram.size();
-  received_.push_back({frame.datagram, frame.from, ecn_ && frame.congested});
+bool FrameDatagrams::accept(std::span<const std::byte> frame, const wire::UdpFrame& read) {
+  if (peer_ && read.from != *peer_) return false;
+  hand_out(read.datagram, read.from, ecn_ && read.congested);
+  known_.remember(frame, received_.back());
   return true;
 }
 
-void FrameDatagrams::lead(Way& way, std::uint32_t port, std::size_t mtu, const wire::UdpWay& addresses) {
-  way.known = true;
-  way.port = port;
+void FrameDatagrams::lead(Way& way, FramePlaces& places, std::size_t mtu, const wire::UdpWay& addresses) {
+  way.places = &places;
   way.most = mtu - wire::ip_udp_bytes;
   wire::UdpWay marked = addresses;
   marked.ecn = ecn_ ? wire::Ecn::capable_0 : wire::Ecn::not_capable;
@@ -47,19 +47,31 @@ void FrameDatagrams::lead(Way& way, std::uint32_t port, std::size_t mtu, const w
 }
 
 const FrameDatagrams::Way& FrameDatagrams::way_to(const Endpoint& to) {
-  if (last_.second != nullptr && last_.first == to && now_ < last_.second->until) return *last_.second;
-  if (ways_.size() >= most_ways && !ways_.contains(to)) ways_.clear();
+  auto& [recent, known] = recent_[EndpointHash{}(to) >> (64 - recent_bits)];
+  if (known != nullptr && recent == to && now_ < known->until) return *known;
+  if (ways_.size() >= most_ways && !ways_.contains(to)) {
+    ways_.clear();
+    recent_ = {};
+  }
   Way& way = ways_[to];
   if (now_ >= way.until) {
-    way.known = false;
+    way.places = nullptr;
     ask_way(to, way);
   }
-  last_ = {to, &way};
+  recent = to;
+  known = &way;
   return way;
 }
 
+std::span<std::byte> FrameDatagrams::place(FramePlaces& places, std::size_t bytes) {
+  const std::span<std::byte> frame = places.add(bytes);
+  if (!frame.empty()) return frame;
+  send();
+  return places.add(bytes);
+}
+
 std::span<std::byte> FrameDatagrams::begin(const Way& way, std::size_t bytes) {
-  const std::span<std::byte> frame = place(way.port, wire::udp_head_bytes + bytes);
+  const std::span<std::byte> frame = place(*way.places, wire::udp_head_bytes + bytes);
   if (frame.empty()) return frame;
   way.head.write(frame.first<wire::udp_head_bytes>(), bytes);
   ++counters_.packets_sent;
@@ -69,7 +81,7 @@ std::span<std::byte> FrameDatagrams::begin(const Way& way, std::size_t bytes) {
 
 std::span<std::byte> FrameDatagrams::Outbox::datagram(const Endpoint& to, std::size_t bytes) {
   const Way& way = owner_.way_to(to);
-  if (way.known && bytes <= way.most) {
+  if (way.places != nullptr && bytes <= way.most) {
     if (const std::span<std::byte> frame = owner_.begin(way, bytes); !frame.empty())
       return frame.subspan(wire::udp_head_bytes);
   } else if (beside_ != nullptr) {
@@ -83,7 +95,7 @@ std::span<std::byte> FrameDatagrams::Outbox::datagram(const Endpoint& to, std::s
 void FrameDatagrams::Outbox::multicast(std::span<const std::byte> packet, std::span<const Endpoint> to) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     const Way& way = owner_.way_to(to[i]);
-    if (way.known && packet.size() <= way.most) {
+    if (way.places != nullptr && packet.size() <= way.most) {
       if (const std::span<std::byte> frame = owner_.begin(way, packet.size()); !frame.empty()) {
         std::memcpy(frame.data() + wire::udp_head_bytes, packet.data(), packet.size());
         continue;
@@ -99,7 +111,6 @@ void FrameDatagrams::Outbox::multicast(std::span<const std::byte> packet, std::s
 void FrameDatagrams::Outbox::flush() {
   owner_.send();
   if (beside_ != nullptr) beside_->flush();
-  owner_.now_ = time_now();
 }
 
 }  // namespace netsum::transport

@@ -2,6 +2,7 @@
 // one of a host of its own (frame_host.h) have in common. Who moves the frames, and knows where they go, is below this.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,6 +14,8 @@
 #include "base/endpoint.h"
 #include "base/time.h"
 #include "transport/addresses/own_addresses.h"
+#include "transport/bypass/frame_places.h"
+#include "transport/bypass/known_heads.h"
 #include "transport/datagram/transport.h"
 #include "wire/udp_frame.h"
 
@@ -28,9 +31,8 @@ class FrameDatagrams : public Transport {
 
  protected:
   struct Way {
-    bool known = false;  // otherwise no frame leads there
+    FramePlaces* places = nullptr;  // of frames that lead there; null: none does
     Time until = Time::min();
-    std::uint32_t port = 0;
     std::size_t most = 0;                        // bytes of a datagram
     std::optional<OwnAddresses::Address> own{};  // of several own addresses the one that the peer sends to
     wire::UdpHead head{};
@@ -42,10 +44,19 @@ class FrameDatagrams : public Transport {
 
   // Takes frames until there is a datagram or there are no frames; those already received count.
   void take_frames();
+  // Hands out the datagram of a frame whose head is as that of one that was accepted. False: the frame must be read.
+  bool accept_known(std::span<const std::byte> frame) {
+    const RxView* const known = known_.find(frame);
+    if (known != nullptr) hand_out(frame.subspan(wire::udp_head_bytes, known->bytes.size()), known->source, known->congested);
+    return known != nullptr;
+  }
   // Hands out a datagram to this lane. False: it is not from the peer.
-  bool accept(const wire::UdpFrame& frame);
-  // Frames to `to` leave by that port, whose MTU it is.
-  void lead(Way& way, std::uint32_t port, std::size_t mtu, const wire::UdpWay& addresses);
+  bool accept(std::span<const std::byte> frame, const wire::UdpFrame& read);
+  void read_again() { known_.forget(); }  // all frames from now on
+  // A place for a frame, even if those before it must be sent first; empty: there is none.
+  [[nodiscard]] std::span<std::byte> place(FramePlaces& places, std::size_t bytes);
+  // Frames to `to` are written there, and may be as long as the MTU says.
+  void lead(Way& way, FramePlaces& places, std::size_t mtu, const wire::UdpWay& addresses);
   // The ways of which this is true are asked for again.
   template <class Outdated>
   void expire_if(Outdated outdated) {
@@ -56,7 +67,7 @@ class FrameDatagrams : public Transport {
 
   const Endpoint local_;
   std::vector<RxView> received_;
-  Time now_ = time_now();  // of the last batch
+  Time now_ = time_now();  // a few batches ago at most, or when there was nothing to receive
 
  private:
   // Frames are written where they leave from.
@@ -75,12 +86,20 @@ class FrameDatagrams : public Transport {
 
   // One turn of all queues. Whether there was any frame.
   virtual bool take() = 0;
-  // A place for a frame of that many bytes; empty: there is none.
-  [[nodiscard]] virtual std::span<std::byte> place(std::uint32_t port, std::size_t bytes) = 0;
+  // What was written.
   virtual void send() = 0;
   // Calls lead(), or leaves the way unknown; and sets when to ask again.
   virtual void ask_way(const Endpoint& to, Way& way) = 0;
 
+  void hand_out(std::span<const std::byte> bytes, const Endpoint& source, bool congested) {
+    ++counters_.packets_received;
+    counters_.wire_bytes_received += wire::udp_head_bytes + bytes.size();
+    // Member by member: a whole one would be read from memory before its parts are there.
+    RxView& datagram = received_.emplace_back();
+    datagram.bytes = bytes;
+    datagram.source = source;
+    datagram.congested = congested;
+  }
   [[nodiscard]] const Way& way_to(const Endpoint& to);
   // The whole frame's place; empty: there is none.
   [[nodiscard]] std::span<std::byte> begin(const Way& way, std::size_t bytes);
@@ -89,7 +108,11 @@ class FrameDatagrams : public Transport {
   const bool ecn_;
   Outbox outbox_;
   std::unordered_map<Endpoint, Way, EndpointHash> ways_;
-  std::pair<Endpoint, Way*> last_{};  // of ways_; null: none
+  // Of them those that were taken last, by the first bits of their hash. Null: none.
+  static constexpr int recent_bits = 8;
+  std::array<std::pair<Endpoint, Way*>, std::size_t{1} << recent_bits> recent_{};
+  KnownHeads known_;
+  std::uint32_t batches_ = 0;
   Counters counters_;
 };
 

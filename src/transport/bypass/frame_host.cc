@@ -93,7 +93,7 @@ class FrameHost::Lane final : public FrameDatagrams {
       const auto own = static_cast<std::uint32_t>(number_ % ports[port].queues);
       // A queue alone needs no rule.
       const bool steered = ports[port].queues > 1 && host_->ports_->steer(port, local_.port, own);
-      ends_.push_back({own, ports[port].queues, steered});
+      ends_.push_back({own, ports[port].queues, steered, &lane_queues_->places(port)});
     }
   }
   ~Lane() override {
@@ -124,6 +124,7 @@ class FrameHost::Lane final : public FrameDatagrams {
     std::uint32_t queue = 0;  // this lane's
     std::uint32_t queues = 1;
     bool steered = false;  // what is for this lane comes to its queue
+    FramePlaces* places = nullptr;
   };
   void take_handed();
   bool take(std::uint32_t port, std::uint32_t queue);
@@ -131,11 +132,10 @@ class FrameHost::Lane final : public FrameDatagrams {
   void say(std::uint32_t port, wire::Arp arp);
   void send(std::uint32_t port);
   bool take() override;
-  std::span<std::byte> place(std::uint32_t port, std::size_t bytes) override;
   void ask_way(const Endpoint& to, Way& way) override;
   void send() override {
     for (std::uint32_t port = 0; port < ends_.size(); ++port) {
-      if (lane_queues_->added(port) > 0) send(port);
+      if (ends_[port].places->added() > 0) send(port);
     }
   }
 
@@ -150,6 +150,7 @@ class FrameHost::Lane final : public FrameDatagrams {
 };
 
 void FrameHost::Lane::read(std::uint32_t port, std::span<const std::byte> frame) {
+  if (accept_known(frame)) return;
   const auto found = wire::read_udp_frame(frame);
   if (!found) {
     if (const auto arp = wire::read_arp(frame)) {
@@ -159,7 +160,7 @@ void FrameHost::Lane::read(std::uint32_t port, std::span<const std::byte> frame)
   }
   if (found->to.address != local_.address) return;
   if (found->to.port != local_.port) return host_->hand_over(found->to.port, frame);
-  accept(*found);
+  accept(frame, *found);
 }
 
 void FrameHost::Lane::take_handed() {
@@ -210,7 +211,6 @@ std::span<const RxView> FrameHost::Lane::receive() {
   take_frames();
   // What did not fit, and answers of ARP.
   send();
-  if (received_.empty()) now_ = time_now();
   return received_;
 }
 
@@ -229,21 +229,14 @@ void FrameHost::Lane::ask_way(const Endpoint& to, Way& way) {
   const FramePorts::Port& port = host_->ports_->ports()[found.place->port];
   // Asked again once a batch at most, and less often as long as answers come.
   way.until = found.ask ? after(now_, Neighbours::ask_again) : after(now_, Neighbours::holds / 2);
-  lead(way, found.place->port, port.mtu, {.next = found.place->address, .own = port.address, .from = local_, .to = to});
-}
-
-std::span<std::byte> FrameHost::Lane::place(std::uint32_t port, std::size_t bytes) {
-  const std::span<std::byte> place = lane_queues_->add(port, bytes);
-  if (!place.empty()) return place;
-  send(port);
-  return lane_queues_->add(port, bytes);
+  lead(way, *ends_[found.place->port].places, port.mtu, {.next = found.place->address, .own = port.address, .from = local_, .to = to});
 }
 
 void FrameHost::Lane::say(std::uint32_t port, wire::Arp arp) {
   arp.sender = host_->ports_->ports()[port].address;
   arp.of_sender = host_->address_.own;
   const auto frame = wire::arp_frame(arp);
-  const std::span<std::byte> to = place(port, frame.size());
+  const std::span<std::byte> to = place(*ends_[port].places, frame.size());
   if (!to.empty()) std::copy(frame.begin(), frame.end(), to.begin());
 }
 

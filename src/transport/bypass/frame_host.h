@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/endpoint.h"
@@ -60,9 +62,21 @@ class FrameHost : public std::enable_shared_from_this<FrameHost> {
  private:
   class Lane;
   struct Inbox;
-  // The locks of a port's queue pair, which lanes may have to share.
+  // Of one direction of a queue, which lanes may have to share. One alone nearly always has it: an exchange takes it, and a
+  // store gives it back.
+  class Lock {
+   public:
+    [[nodiscard]] bool try_lock() { return !taken_.test_and_set(std::memory_order_acquire); }
+    void lock() {
+      while (!try_lock()) std::this_thread::yield();
+    }
+    void unlock() { taken_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag taken_;
+  };
   struct Queue {
-    std::mutex receiving, sending;
+    Lock receiving, sending;
   };
 
   [[nodiscard]] Queue& queue(std::uint32_t port, std::uint32_t number) const { return *queues_[port][number]; }

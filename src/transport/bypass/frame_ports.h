@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/bypass/frame_places.h"
 #include "wire/ethernet.h"
 
 namespace netsum::transport {
@@ -31,10 +32,9 @@ class LaneQueues {
   [[nodiscard]] virtual std::span<const iovec> receive(std::uint32_t port, std::uint32_t queue) = 0;
   virtual void release() = 0;
 
-  // A place for a frame of that many bytes, to be filled before send(); empty: there is none now, or it is too long.
-  [[nodiscard]] virtual std::span<std::byte> add(std::uint32_t port, std::size_t bytes) = 0;
-  [[nodiscard]] virtual std::size_t added(std::uint32_t port) const = 0;  // and not yet sent
-  // As many as the queue takes now; the others stay added.
+  // Of frames that are to leave by that port.
+  [[nodiscard]] virtual FramePlaces& places(std::uint32_t port) = 0;
+  // Of those added as many as the queue takes now; the others stay added.
   virtual void send(std::uint32_t port, std::uint32_t queue) = 0;
 };
 

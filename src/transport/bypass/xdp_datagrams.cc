@@ -71,10 +71,6 @@ class XdpDatagrams final : public FrameDatagrams {
   void find_sockets();
   void look_after();
   bool take() override;
-  std::span<std::byte> place(std::uint32_t share, std::size_t bytes) override {
-    const auto& from = queues_->shares()[share];
-    return from ? from->sockets().front()->add(bytes) : std::span<std::byte>();
-  }
   void send() override {
     for (XdpSocket* const socket : sockets_) socket->send();
   }
@@ -119,8 +115,10 @@ void XdpDatagrams::look_after() {
 }
 
 void XdpDatagrams::read(const iovec& frame) {
-  const auto found = wire::read_udp_frame({static_cast<const std::byte*>(frame.iov_base), frame.iov_len});
-  if (!found || found->to.port != local_.port || !accept(*found) || own_addresses_ == nullptr) return;
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(frame.iov_base), frame.iov_len);
+  if (accept_known(bytes)) return;
+  const auto found = wire::read_udp_frame(bytes);
+  if (!found || found->to.port != local_.port || !accept(bytes, *found) || own_addresses_ == nullptr) return;
   if (own_of(found->from) != found->to.address) own_addresses_->learn(found->from, found->to.address);
 }
 
@@ -145,6 +143,7 @@ std::span<const RxView> XdpDatagrams::receive() {
   }
   if (own_addresses_ != nullptr && std::exchange(own_version_, own_addresses_->version()) != own_version_) {
     expire_if([this](const Endpoint& to, const Way& way) { return own_of(to) != way.own; });
+    read_again();  // a frame's head also says at which address it arrived
   }
   return received_;
 }
@@ -169,7 +168,7 @@ void XdpDatagrams::ask_way(const Endpoint& to, Way& way) {
   }
   if (!is_ipv4(from)) return;
   way.until = after(now_, way_holds);
-  lead(way, static_cast<std::uint32_t>(share - shares.begin()),
+  lead(way, (*share)->sockets().front()->places(),
        std::min((*share)->interface().mtu, (*share)->interface().longest),
        {.next = hop.neighbour, .own = hop.own, .from = from, .to = to});
 }

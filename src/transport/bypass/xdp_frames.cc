@@ -8,7 +8,11 @@
 namespace netsum::transport {
 
 XdpFrames::XdpFrames(XdpRings& rings, std::span<std::byte> memory, std::size_t frame_bytes)
-    : rings_(rings), memory_(memory), frame_bytes_(frame_bytes), frames_(memory.size() / frame_bytes) {
+    : FramePlaces(frame_bytes),
+      rings_(rings),
+      memory_(memory),
+      frame_bytes_(frame_bytes),
+      frames_(memory.size() / frame_bytes) {
   const std::size_t half = frames_ / 2;
   taken_.reserve(most_taken);
   addresses_.reserve(most_taken);
@@ -55,28 +59,28 @@ void XdpFrames::collect() {
   if (count > 0) xsk_ring_cons__release(&rings_.completed, count);
 }
 
-std::span<std::byte> XdpFrames::add(std::size_t bytes) {
-  if (bytes > frame_bytes_) return {};
+bool XdpFrames::get_more() {
   if (free_.empty()) collect();
-  std::uint32_t at = 0;
-  if (free_.empty() || xsk_ring_prod__reserve(&rings_.transmit, 1, &at) != 1) return {};
-  xdp_desc& frame = *xsk_ring_prod__tx_desc(&rings_.transmit, at);
-  frame = {free_.back(), static_cast<std::uint32_t>(bytes), 0};
-  free_.pop_back();
-  ++added_;
-  return memory_.subspan(frame.addr, bytes);
+  const std::size_t count = std::min(free_.size(), most_taken);
+  for (std::size_t i = 0; i < count; ++i) {
+    append(memory_.data() + free_.back());
+    free_.pop_back();
+  }
+  return count > 0;
 }
 
-void XdpFrames::take_back() {
-  --rings_.transmit.cached_prod;
-  free_.push_back(xsk_ring_prod__tx_desc(&rings_.transmit, rings_.transmit.cached_prod)->addr);
-  --added_;
-}
-
+// There is always room: the ring has it for all frames that may be in it.
 void XdpFrames::submit() {
-  if (added_ == 0) return;
-  xsk_ring_prod__submit(&rings_.transmit, static_cast<std::uint32_t>(added_));
-  added_ = 0;
+  const std::span<const Place> frames = filled();
+  const auto count = static_cast<std::uint32_t>(frames.size());
+  std::uint32_t at = 0;
+  if (count == 0 || xsk_ring_prod__reserve(&rings_.transmit, count, &at) != count) return;
+  for (const Place& frame : frames) {
+    *xsk_ring_prod__tx_desc(&rings_.transmit, at++) = {static_cast<std::uint64_t>(frame.begin - memory_.data()),
+                                                       static_cast<std::uint32_t>(frame.bytes), 0};
+  }
+  xsk_ring_prod__submit(&rings_.transmit, count);
+  leave(count);
 }
 
 std::size_t XdpFrames::unsent() const {
@@ -86,7 +90,7 @@ std::size_t XdpFrames::unsent() const {
 std::size_t XdpFrames::outgoing() const {
   const std::uint32_t completed =
       __atomic_load_n(rings_.completed.producer, __ATOMIC_RELAXED) - rings_.completed.cached_cons;
-  return places() - free_.size() - completed;
+  return places() - free_.size() - empty().size() - completed;
 }
 
 }  // namespace netsum::transport

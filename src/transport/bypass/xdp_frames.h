@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "transport/bypass/frame_places.h"
+
 namespace netsum::transport {
 
 struct XdpRings {
@@ -18,7 +20,7 @@ struct XdpRings {
 };
 
 // The first half of the frames is for receiving, the second for sending. Belongs to one thread.
-class XdpFrames {
+class XdpFrames final : public FramePlaces {
  public:
   static constexpr std::size_t most_taken = 64;  // as PacketRing's
 
@@ -31,13 +33,8 @@ class XdpFrames {
   [[nodiscard]] std::span<const iovec> take();
   [[nodiscard]] std::size_t waiting() const;  // frames not yet taken
 
-  // A place for a frame of that many bytes, to be filled before submit(); empty: none is free, or it is too long.
-  [[nodiscard]] std::span<std::byte> add(std::size_t bytes);
-  // The frame that was added last is not to be sent.
-  void take_back();
   // Hands the frames added to the kernel, which sends them when it is woken up.
   void submit();
-  [[nodiscard]] std::size_t added() const { return added_; }        // and not yet submitted
   [[nodiscard]] std::size_t unsent() const;                         // submitted, and the kernel has not looked at them yet
   [[nodiscard]] std::size_t places() const { return frames_ / 2; }  // for frames to send
   [[nodiscard]] std::size_t outgoing() const;                       // places that are not free
@@ -45,6 +42,7 @@ class XdpFrames {
  private:
   void give_back();
   void collect();
+  bool get_more() override;
 
   XdpRings& rings_;
   std::span<std::byte> memory_;
@@ -52,7 +50,6 @@ class XdpFrames {
   std::vector<iovec> taken_;
   std::vector<std::uint64_t> addresses_;  // of those
   std::vector<std::uint64_t> free_;       // frames for sending; the last one is taken first: it is the likeliest in a cache
-  std::size_t added_ = 0;
 };
 
 }  // namespace netsum::transport

@@ -72,7 +72,7 @@ class XdpSocket {
   // A place for a frame, to be filled before send(); empty: there is none, even after those before it were sent, or it is
   // too long.
   [[nodiscard]] std::span<std::byte> add(std::size_t bytes);
-  void take_back() { frames_->take_back(); }  // the frame that was added last
+  [[nodiscard]] FramePlaces& places() { return *frames_; }  // the same, without sending
   // Has the frames added leave, without waiting. One system call for 32 frames where the kernel copies.
   void send();
 
