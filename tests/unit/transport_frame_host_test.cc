@@ -50,9 +50,9 @@ class MemoryPlaces final : public FramePlaces {
 
  private:
   bool get_more() override {
-    if (added() >= 4) return false;
-    for (int i = 0; i < 2; ++i) append(memory_.emplace_back(1600).data());
-    return true;
+    const std::size_t few = 4 - added();
+    for (std::size_t i = 0; i < few; ++i) append(memory_.emplace_back(1600).data());
+    return few > 0;
   }
 
   std::deque<Bytes> memory_;

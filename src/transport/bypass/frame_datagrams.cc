@@ -1,5 +1,7 @@
 #include "transport/bypass/frame_datagrams.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -9,12 +11,17 @@ namespace {
 
 constexpr std::size_t most_ways = 16384;
 constexpr int most_tries = 8;
-constexpr std::uint32_t batches_between = 64;  // two readings of the clock, while packets come
 
 }  // namespace
 
 Time time_now() {
   return Time(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+Time recent_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);  // steady_clock's, as of the last tick
+  return Time(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
 
 Counters FrameDatagrams::counters() const {
@@ -27,8 +34,7 @@ Counters FrameDatagrams::counters() const {
 void FrameDatagrams::take_frames() {
   int tries = 0;
   while (tries < most_tries && take() && received_.empty()) ++tries;
-  // What is to be done by the clock, is so after milliseconds at least.
-  if (received_.empty() || ++batches_ % batches_between == 0) now_ = time_now();
+  if (received_.empty()) now_ = recent_time();
 }
 
 bool FrameDatagrams::accept(std::span<const std::byte> frame, const wire::UdpFrame& read) {
@@ -111,6 +117,7 @@ void FrameDatagrams::Outbox::multicast(std::span<const std::byte> packet, std::s
 void FrameDatagrams::Outbox::flush() {
   owner_.send();
   if (beside_ != nullptr) beside_->flush();
+  owner_.now_ = recent_time();
 }
 
 }  // namespace netsum::transport
