@@ -118,7 +118,7 @@ class Places final : public transport::FramePlaces {
   Places& operator=(const Places&) = delete;
 
   void send(std::uint32_t port, std::uint32_t queue) {
-    std::array<rte_mbuf*, most_added + spares> buffers;
+    std::array<rte_mbuf*, most_added + spares + LaneQueues::most_taken> buffers;
     std::uint16_t count = 0;
     for (const Place& frame : filled()) {
       const std::size_t whole = std::max(frame.bytes, least_frame);
@@ -128,6 +128,14 @@ class Places final : public transport::FramePlaces {
       buffer->pkt_len = static_cast<std::uint32_t>(whole);
     }
     leave(rte_eth_tx_burst(static_cast<std::uint16_t>(port), static_cast<std::uint16_t>(queue), buffers.data(), count));
+  }
+
+  // A received frame's buffer, which is likelier in a cache than the pool's. False: there are enough.
+  [[nodiscard]] bool reuse(rte_mbuf* buffer) {
+    if (empty().size() >= LaneQueues::most_taken || !RTE_MBUF_DIRECT(buffer) || rte_mbuf_refcnt_read(buffer) != 1 || buffer->nb_segs != 1) return false;
+    rte_pktmbuf_reset(buffer);
+    append(rte_pktmbuf_mtod(buffer, std::byte*), buffer);
+    return true;
   }
 
  private:
@@ -168,8 +176,8 @@ class Queues final : public LaneQueues {
   }
 
   void release() override {
-    if (held_.empty()) return;
-    rte_pktmbuf_free_bulk(held_.data(), static_cast<unsigned>(held_.size()));
+    std::erase_if(held_, [this](rte_mbuf* buffer) { return places_[buffer->port]->reuse(buffer); });
+    if (!held_.empty()) rte_pktmbuf_free_bulk(held_.data(), static_cast<unsigned>(held_.size()));
     held_.clear();
   }
 
