@@ -41,7 +41,11 @@ std::span<const iovec> XdpFrames::take() {
   const std::uint32_t count = xsk_ring_cons__peek(&rings_.received, most_taken, &at);
   for (std::uint32_t i = 0; i < count; ++i) {
     const xdp_desc& frame = *xsk_ring_cons__rx_desc(&rings_.received, at + i);
-    taken_.push_back({memory_.data() + frame.addr, frame.len});
+    std::byte* const begin = memory_.data() + frame.addr;
+    // The kernel wrote it on another core, or long ago: all are on their way before the first one is read.
+    __builtin_prefetch(begin);
+    __builtin_prefetch(begin - 1, 1);
+    taken_.push_back({begin, frame.len});
     addresses_.push_back(frame.addr);
   }
   if (count > 0) xsk_ring_cons__release(&rings_.received, count);

@@ -117,7 +117,7 @@ XdpSocket::XdpSocket(const XdpInterface& interface, std::uint32_t queue, std::si
   zero_copy_ =
       ::getsockopt(descriptor(), SOL_XDP, XDP_OPTIONS, &options, &size) == 0 && (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
   // Where the kernel makes packets, they count as the socket's until somebody has them. Frames are what is bounded here.
-  static_cast<void>(size_send_buffer(descriptor(), "", 2 * all));
+  static_cast<void>(size_send_buffer(xsk_socket__fd(sending_.get()), "", 2 * all));
   frames_.emplace(rings_, std::span(memory_.get(), all), frame_bytes_);
 }
 
@@ -141,17 +141,25 @@ int XdpSocket::open(const std::string& interface, std::uint32_t queue) {
   config.rx_size = config.tx_size = frames;
   config.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
   config.bind_flags = XDP_USE_NEED_WAKEUP;  // the kernel tries zero copy first
-  xsk_socket* socket = nullptr;
-  const int not_bound =
-      xsk_socket__create(&socket, interface.c_str(), queue, registered, &rings_.received, &rings_.transmit, &config);
-  if (not_bound != 0) return -not_bound;
+  const auto bind = [&](xsk_ring_cons* received, xsk_ring_prod* transmit, std::unique_ptr<xsk_socket, Close>& into) {
+    xsk_socket* socket = nullptr;
+    const int not_bound = xsk_socket__create(&socket, interface.c_str(), queue, registered, received, transmit, &config);
+    into.reset(socket);
+    return -not_bound;
+  };
+  std::unique_ptr<xsk_socket, Close> sending, receiving;
+  // In this order: the kernel tells the first one alone that it must be woken up to send.
+  int not_bound = bind(nullptr, &rings_.transmit, sending);
+  if (not_bound == 0) not_bound = bind(&rings_.received, nullptr, receiving);
+  if (not_bound != 0) return not_bound;
   registered_ = std::move(memory);
-  socket_.reset(socket);
+  sending_ = std::move(sending);
+  receiving_ = std::move(receiving);
   return 0;
 }
 
 int XdpSocket::descriptor() const {
-  return xsk_socket__fd(socket_.get());
+  return xsk_socket__fd(receiving_.get());
 }
 
 std::span<const iovec> XdpSocket::receive() {
@@ -182,7 +190,7 @@ void XdpSocket::send() {
   if (xsk_ring_prod__needs_wakeup(&rings_.transmit) == 0) return;
   std::size_t before = frames_->unsent();
   for (int call = 0; before > 0 && call < calls_for_full_ring; ++call) {
-    const ssize_t sent = ::sendto(descriptor(), nullptr, 0, MSG_DONTWAIT, nullptr, 0);
+    const ssize_t sent = ::sendto(xsk_socket__fd(sending_.get()), nullptr, 0, MSG_DONTWAIT, nullptr, 0);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) return;  // a later call tries again
     const std::size_t left = frames_->unsent();
     if (left == before || zero_copy_) return;

@@ -94,7 +94,9 @@ class XdpSocket {
   // From the last to the first, as they must end.
   std::unique_ptr<std::byte, Unmap> memory_;
   std::unique_ptr<xsk_umem, Close> registered_;
-  std::unique_ptr<xsk_socket, Close> socket_;
+  // Two of the same memory and queue: the kernel wakes who waits for the one that sends with each frame that has left, and
+  // would so wake who waits to receive.
+  std::unique_ptr<xsk_socket, Close> sending_, receiving_;
   std::optional<XdpFrames> frames_;
 };
 
