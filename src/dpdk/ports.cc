@@ -132,8 +132,10 @@ class Places final : public transport::FramePlaces {
 
   // A received frame's buffer, which is likelier in a cache than the pool's. False: there are enough.
   [[nodiscard]] bool reuse(rte_mbuf* buffer) {
-    if (empty().size() >= LaneQueues::most_taken || !RTE_MBUF_DIRECT(buffer) || rte_mbuf_refcnt_read(buffer) != 1 || buffer->nb_segs != 1) return false;
-    rte_pktmbuf_reset(buffer);
+    const bool ours = RTE_MBUF_DIRECT(buffer) && rte_mbuf_refcnt_read(buffer) == 1 && buffer->nb_segs == 1;
+    if (!ours || empty().size() >= LaneQueues::most_taken) return false;
+    buffer->ol_flags = 0;
+    rte_pktmbuf_reset_headroom(buffer);
     append(rte_pktmbuf_mtod(buffer, std::byte*), buffer);
     return true;
   }
