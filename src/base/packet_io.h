@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "base/endpoint.h"
 
@@ -15,6 +16,14 @@ struct RxView {
   Endpoint source;
   bool congested = false;  // its IP header said CE (ECN, congestion experienced): a queue on the way was long
 };
+
+// Member by member: a whole view would be read from memory before its parts are there, which stalls a core.
+inline void add_view(std::vector<RxView>& to, std::span<const std::byte> bytes, const Endpoint& source, bool congested = false) {
+  RxView& view = to.emplace_back();
+  view.bytes = bytes;
+  view.source = source;
+  view.congested = congested;
+}
 
 // Collects the datagrams of one batch. Nothing needs to leave before flush(), which the event loop calls after each batch.
 class Sink {

@@ -96,11 +96,7 @@ class FrameDatagrams : public Transport {
   void hand_out(std::span<const std::byte> bytes, const Endpoint& source, bool congested) {
     ++counters_.packets_received;
     counters_.wire_bytes_received += wire::udp_head_bytes + bytes.size();
-    // Member by member: a whole one would be read from memory before its parts are there.
-    RxView& datagram = received_.emplace_back();
-    datagram.bytes = bytes;
-    datagram.source = source;
-    datagram.congested = congested;
+    add_view(received_, bytes, source, congested);
   }
   [[nodiscard]] const Way& way_to(const Endpoint& to);
   // The whole frame's place; empty: there is none.

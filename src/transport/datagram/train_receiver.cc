@@ -117,7 +117,7 @@ void TrainReceiver::split(msghdr& header, const Message& message, std::size_t by
   std::size_t begin = 0;
   do {  // once for an empty datagram
     const std::size_t length = std::min(segment, bytes - begin);
-    views_.push_back({{data + begin, length}, source, notes.congested});
+    add_view(views_, {data + begin, length}, source, notes.congested);
     counters_.wire_bytes_received += headers + length;
     begin += length;
   } while (begin < bytes);

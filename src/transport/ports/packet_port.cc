@@ -242,7 +242,7 @@ void PacketPort::receive(std::vector<RxView>& into, const Endpoint& source) {
       bytes += tag_bytes;
     }
     if (late && options_.mark({begin + virtio_net_header_bytes, bytes - virtio_net_header_bytes})) ++counters_.marked;
-    into.push_back({{begin, bytes}, source});
+    add_view(into, {begin, bytes}, source);
     ++counters_.frames_received;
     counters_.bytes_received += bytes - virtio_net_header_bytes;
   }

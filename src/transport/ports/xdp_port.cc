@@ -133,7 +133,7 @@ void XdpPort::receive(std::vector<RxView>& into, const Endpoint& source) {
       auto* const begin = static_cast<std::byte*>(frame.iov_base) - virtio_net_header_bytes;
       std::memset(begin, 0, virtio_net_header_bytes);
       if (late && options_.mark({begin + virtio_net_header_bytes, frame.iov_len})) ++counters_.marked;
-      into.push_back({{begin, virtio_net_header_bytes + frame.iov_len}, source});
+      add_view(into, {begin, virtio_net_header_bytes + frame.iov_len}, source);
       ++counters_.frames_received;
       counters_.bytes_received += frame.iov_len;
     }
