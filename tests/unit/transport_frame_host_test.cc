@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "netsum/error.h"
@@ -275,6 +276,81 @@ TEST(FrameHosts, ReceiveWhatIsForThem) {
   ASSERT_EQ(connected->receive().size(), 1U);
 }
 
+// A head that came before is not read again: all that differs must be seen.
+TEST(FrameHosts, SeeWhatDiffersFromTheLastFrameOfASender) {
+  Outside outside;
+  const auto lane = host_on(outside, {{"a", own}})->open({.port = 7170, .ecn = true});
+  const Endpoint at = lane->local();
+  const auto arrives = [&](const Bytes& frame) {
+    outside.arriving[{0, 0}].push_back(frame);
+    return lane->receive();
+  };
+  const Bytes first = datagram_from(peer, at, hello);
+  for (int times = 0; times < 3; ++times) {
+    ASSERT_EQ(arrives(first).size(), 1U);
+    for (std::size_t i = 12; i < 38; ++i) {  // from the type of what is in the frame to UDP's ports
+      Bytes damaged = first;
+      damaged[i] ^= std::byte{0x40};
+      const std::span<const RxView> received = arrives(damaged);
+      const bool of_another = i == 34 || i == 35;  // port there
+      ASSERT_EQ(received.size(), of_another ? 1U : 0U) << i;
+      for (const RxView& each : received) EXPECT_NE(each.source.port, peer.port);
+    }
+    Bytes cut = first;
+    cut.pop_back();
+    EXPECT_TRUE(arrives(cut).empty());
+    const std::span<const RxView> marked = arrives(datagram_from(peer, at, hello, wire::Ecn::congestion));
+    ASSERT_EQ(marked.size(), 1U);
+    EXPECT_TRUE(marked[0].congested);
+    const std::span<const RxView> longer = arrives(datagram_from(peer, at, Bytes(9, std::byte{'l'})));
+    ASSERT_EQ(longer.size(), 1U);
+    EXPECT_EQ(longer[0].bytes.size(), 9U);
+    Bytes padded = first;
+    padded.resize(60);
+    ASSERT_EQ(arrives(padded).size(), 1U);
+    const std::span<const RxView> again = arrives(first);
+    ASSERT_EQ(again.size(), 1U);
+    EXPECT_EQ(again[0].source, peer);
+    EXPECT_FALSE(again[0].congested);
+    EXPECT_TRUE(std::equal(again[0].bytes.begin(), again[0].bytes.end(), hello.begin(), hello.end()));
+  }
+}
+
+// More than a lane remembers the ways and the heads of at once.
+TEST(FrameHosts, KnowThousandsOfSendersApart) {
+  Outside outside;
+  outside.takes = 3000;
+  const auto lane = host_on(outside, {{"a", own}})->open({.port = 7170});
+  outside.arriving[{0, 0}].push_back(question({10, 0, 0, 9}, card, {10, 0, 0, 1}));
+  static_cast<void>(lane->receive());
+  static_cast<void>(all_left(outside, 0));
+  for (int times = 0; times < 2; ++times) {
+    for (std::uint16_t i = 0; i < 2000; ++i) {
+      Endpoint sender = peer;
+      sender.port = static_cast<std::uint16_t>(5000 + i);
+      outside.arriving[{0, 0}].push_back(datagram_from(sender, lane->local(), Bytes(1, std::byte(i))));
+    }
+    for (std::uint16_t i = 0; i < 2000;) {
+      const std::span<const RxView> received = lane->receive();
+      ASSERT_FALSE(received.empty());
+      for (const RxView& each : received) {
+        EXPECT_EQ(each.source.port, 5000 + i);
+        EXPECT_EQ(each.bytes[0], std::byte(i++));
+        lane->sink().multicast(each.bytes, {&each.source, 1});
+      }
+      lane->sink().flush();
+    }
+    const Left left = all_left(outside, 0);
+    ASSERT_EQ(left.datagrams.size(), 2000U);
+    for (std::uint16_t i = 0; i < 2000; ++i) {
+      const auto read = wire::read_udp_frame(left.datagrams[i]);
+      ASSERT_TRUE(read);
+      EXPECT_EQ(read->to.port, 5000 + i);
+      EXPECT_EQ(read->datagram[0], std::byte(i));
+    }
+  }
+}
+
 // A batch without anything of ours does not look like an empty queue.
 TEST(FrameHosts, PassOverStrangersFrames) {
   Outside outside;
@@ -323,6 +399,26 @@ TEST(FrameHosts, TellLanesApartByTheirPorts) {
   for (const RxView& view : received) EXPECT_EQ(view.bytes.size(), 2U);
   EXPECT_EQ(received[3].source, other_peer);
   EXPECT_TRUE(two->receive().empty());
+}
+
+TEST(FrameHosts, SendByOneQueueFromSeveralThreads) {
+  constexpr std::size_t datagrams = 5000;
+  Outside outside;
+  outside.takes = 3 * datagrams;
+  const auto host = host_on(outside, {{"a", own}});
+  const auto first = host->open({});
+  outside.arriving[{0, 0}].push_back(question({10, 0, 0, 9}, card, {10, 0, 0, 1}));
+  static_cast<void>(first->receive());
+  static_cast<void>(all_left(outside, 0));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      const auto lane = host->open({});
+      for (std::size_t number = 0; number < datagrams; ++number) send(*lane, peer, hello);
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(all_left(outside, 0).datagrams.size(), 2 * datagrams);
 }
 
 TEST(FrameHosts, DropWhatALaneDoesNotFetch) {

@@ -51,8 +51,8 @@ class XdpPaths : public testing::Test {
 
   static std::unique_ptr<XdpQueues> claim(const XdpQueuesOptions& options) { return claim_xdp_queues(options); }
 
-  std::unique_ptr<Transport> open(UdpOptions options = {}) {
-    options.bind = resolve("10.77.0.1:0");
+  std::unique_ptr<Transport> open(UdpOptions options = {}, const char* at = "10.77.0.1:0") {
+    options.bind = resolve(at);
     auto socket = std::make_unique<Udp>(options);
     auto made = over_xdp(claim({.interfaces = {"left"}}), std::move(socket), options);
     EXPECT_TRUE(eventually([&] {  // the ends of the pair are connected
@@ -170,6 +170,21 @@ TEST_F(XdpPaths, HearTheirPeerAlone) {
   arrive(other_peer, path->local(), pattern(10, 1));
   arrive(peer, path->local(), pattern(10, 2));
   EXPECT_EQ(collect(*path, 1).at(0).bytes, pattern(10, 2));
+}
+
+// The same frame at one address, at the other, and at the first one again.
+TEST_F(XdpPaths, AnswerFromWherePeersSendTo) {
+  ASSERT_TRUE(shell("ip address add 10.77.0.4/24 dev left"));
+  const auto path = open({}, "0.0.0.0:0");
+  for (const char* const own : {"10.77.0.1:0", "10.77.0.4:0", "10.77.0.1:0", "10.77.0.4:0"}) {
+    Endpoint to = resolve(own);
+    to.port = path->local().port;
+    arrive(peer, to, pattern(10, 1));
+    ASSERT_EQ(collect(*path, 1).size(), 1U);
+    write(path->sink(), peer, pattern(10, 2));
+    path->sink().flush();
+    EXPECT_EQ(next().read.from, to);
+  }
 }
 
 TEST_F(XdpPaths, CarryMarksOfCongestion) {
