@@ -1,10 +1,12 @@
-// A switch at one end of a memif, and its ranks at the other end, in turn on one thread: so no other core, its caches and its
-// phases are in what a burst takes. Prints, for each case, the median of what a packet takes a switch: its frame received,
-// its values summed, and the result sent, if it was the last one; and what it takes a loop that sends every frame back.
+// A switch at one end of a memif, and its ranks at the other end, in turn on one thread: so no other core, its caches and
+// its phases are in what a burst takes. Prints a line of JSON for each case: the median of what a packet takes the switch,
+// in nanoseconds (its frame received, its values summed, and the results sent, if it was the last one), and of what it takes
+// a bare loop that sends every frame back.
 //   dpdk_switch_bench [BURSTS]
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,7 +17,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "protocol/switchml/switch.h"
@@ -46,7 +47,8 @@ void must(bool done, const char* what) {
 }
 
 void start_ranks_end(const std::string& socket) {
-  must(rte_eal_hotplug_add("vdev", "net_memif1", ("role=client,socket-abstract=no,socket=" + socket).c_str()) == 0, "making a memif");
+  must(rte_eal_hotplug_add("vdev", "net_memif1", ("role=client,socket-abstract=no,socket=" + socket).c_str()) == 0,
+       "making a memif");
   pool = rte_pktmbuf_pool_create("ranks", 4095, 0, 0, RTE_PKTMBUF_HEADROOM + 2048, SOCKET_ID_ANY);
   const rte_eth_conf configuration{};
   must(pool != nullptr && rte_eth_dev_configure(of_ranks, 1, 1, &configuration) == 0 &&
@@ -80,13 +82,17 @@ std::size_t receive_at_ranks() {
 }
 
 // Contributions of all ranks to so many chunks, one rank's after the other's.
-void contribute(const std::vector<Endpoint>& ranks, const Endpoint& to, std::uint32_t chunks, std::uint64_t round, bool checked) {
+void contribute(const std::vector<Endpoint>& ranks, const Endpoint& to, std::uint32_t chunks, std::uint64_t round,
+                bool checked) {
   std::vector<rte_mbuf*> frames;
   for (std::uint16_t rank = 0; rank < ranks.size(); ++rank) {
     for (std::uint32_t slot = 0; slot < chunks; ++slot) {
-      const wire::switchml::ChunkHeader header{.operation = round, .slot = static_cast<std::uint16_t>(slot),
-                                               .version = static_cast<std::uint8_t>(round % 2), .exponents = 1,
-                                               .elements = packet_elements, .ahead_operation = 1};
+      const wire::switchml::ChunkHeader header{.operation = round,
+                                               .slot = static_cast<std::uint16_t>(slot),
+                                               .version = static_cast<std::uint8_t>(round % 2),
+                                               .exponents = 1,
+                                               .elements = packet_elements,
+                                               .ahead_operation = 1};
       const std::size_t bytes = wire::switchml::chunk_packet_bytes(header);
       std::byte* const frame = place(frames, wire::udp_head_bytes + bytes);
       wire::UdpHead({.next = card, .own = card, .from = ranks[rank], .to = to})
@@ -101,8 +107,8 @@ void contribute(const std::vector<Endpoint>& ranks, const Endpoint& to, std::uin
 }
 
 template <class Turn>
-double median_of(std::size_t bursts, const std::vector<Endpoint>& ranks, const Endpoint& to, std::uint32_t chunks, bool checked,
-                 const Turn& turn) {
+double median_of(std::size_t bursts, const std::vector<Endpoint>& ranks, const Endpoint& to, std::uint32_t chunks,
+                 bool checked, const Turn& turn) {
   std::vector<double> took;
   for (std::uint64_t round = 0; round < bursts; ++round) {
     contribute(ranks, to, chunks, round, checked);
@@ -118,7 +124,8 @@ double median_of(std::size_t bursts, const std::vector<Endpoint>& ranks, const E
 void measure(transport::FrameHost& host, std::size_t bursts, std::uint32_t count, std::uint32_t chunks, bool checked) {
   const auto lane = host.open({.port = 7170});
   std::vector<Endpoint> ranks;
-  for (std::uint32_t rank = 0; rank < count; ++rank) ranks.push_back(transport::resolve("10.0.0.2:" + std::to_string(5000 + rank)));
+  for (std::uint32_t rank = 0; rank < count; ++rank)
+    ranks.push_back(transport::resolve("10.0.0.2:" + std::to_string(5000 + rank)));
   std::vector<rte_mbuf*> question;
   const auto asked = wire::arp_frame({false, card, {10, 0, 0, 2}, {}, {10, 0, 0, 1}});
   std::memcpy(place(question, asked.size()), asked.data(), asked.size());
@@ -142,8 +149,8 @@ void measure(transport::FrameHost& host, std::size_t bursts, std::uint32_t count
     const std::uint16_t received = rte_eth_rx_burst(of_switch, 0, frames.data(), frames.size());
     must(rte_eth_tx_burst(of_switch, 0, frames.data(), received) == received, "sending back");
   });
-  std::printf("%2u ranks, bursts of %2u, %-11s: %6.1f ns a packet, bare %5.1f, ratio %.3f\n", count, count * chunks,
-              checked ? "checksums" : "none", ours, bare, bare / ours);
+  std::printf("{\"ranks\": %u, \"burst\": %u, \"checked\": %s, \"switch\": %.1f, \"bare\": %.1f}\n", count, count * chunks,
+              checked ? "true" : "false", ours, bare);
 }
 
 }  // namespace
@@ -153,15 +160,16 @@ int main(int argc, char** argv) {
   try {
     const std::string socket = "/tmp/netsum-switch-bench-" + std::to_string(::getpid());
     const auto host = netsum::transport::dpdk_host(
-        {.args = "--no-huge --no-shconf --no-pci --no-telemetry -m 64 --vdev net_memif0,role=server,socket-abstract=no,socket=" +
-                 socket,
+        {.args =
+             "--no-huge --no-shconf --no-pci --no-telemetry -m 64 --vdev net_memif0,role=server,socket-abstract=no,socket=" +
+             socket,
          .address = "10.0.0.1/24"},
         1);
     netsum::start_ranks_end("/tmp/." + socket.substr(4));  // by another name: one of each end of a process
     const std::size_t bursts = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 2000;
     for (const bool checked : {true, false}) {
-      for (const std::uint32_t burst : {8U, 64U}) {
-        for (const std::uint32_t ranks : {1U, 8U}) netsum::measure(*host, bursts, ranks, burst / ranks, checked);
+      for (const std::uint32_t ranks : {1U, 8U}) {
+        for (const std::uint32_t burst : {8U, 64U}) netsum::measure(*host, bursts, ranks, burst / ranks, checked);
       }
     }
     std::fflush(stdout);

@@ -18,7 +18,8 @@ struct RxView {
 };
 
 // Member by member: a whole view would be read from memory before its parts are there, which stalls a core.
-inline void add_view(std::vector<RxView>& to, std::span<const std::byte> bytes, const Endpoint& source, bool congested = false) {
+inline void add_view(std::vector<RxView>& to, std::span<const std::byte> bytes, const Endpoint& source,
+                     bool congested = false) {
   RxView& view = to.emplace_back();
   view.bytes = bytes;
   view.source = source;

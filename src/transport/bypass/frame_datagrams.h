@@ -49,7 +49,8 @@ class FrameDatagrams : public Transport {
   // Hands out the datagram of a frame whose head is as that of one that was accepted. False: the frame must be read.
   bool accept_known(std::span<const std::byte> frame) {
     const RxView* const known = known_.find(frame);
-    if (known != nullptr) hand_out(frame.subspan(wire::udp_head_bytes, known->bytes.size()), known->source, known->congested);
+    if (known != nullptr)
+      hand_out(frame.subspan(wire::udp_head_bytes, known->bytes.size()), known->source, known->congested);
     return known != nullptr;
   }
   // Hands out a datagram to this lane. False: it is not from the peer.

@@ -229,7 +229,8 @@ void FrameHost::Lane::ask_way(const Endpoint& to, Way& way) {
   const FramePorts::Port& port = host_->ports_->ports()[found.place->port];
   // Asked again once a batch at most, and less often as long as answers come.
   way.until = found.ask ? after(now_, Neighbours::ask_again) : after(now_, Neighbours::holds / 2);
-  lead(way, *ends_[found.place->port].places, port.mtu, {.next = found.place->address, .own = port.address, .from = local_, .to = to});
+  lead(way, *ends_[found.place->port].places, port.mtu,
+       {.next = found.place->address, .own = port.address, .from = local_, .to = to});
 }
 
 void FrameHost::Lane::say(std::uint32_t port, wire::Arp arp) {

@@ -168,8 +168,7 @@ void XdpDatagrams::ask_way(const Endpoint& to, Way& way) {
   }
   if (!is_ipv4(from)) return;
   way.until = after(now_, way_holds);
-  lead(way, (*share)->sockets().front()->places(),
-       std::min((*share)->interface().mtu, (*share)->interface().longest),
+  lead(way, (*share)->sockets().front()->places(), std::min((*share)->interface().mtu, (*share)->interface().longest),
        {.next = hop.neighbour, .own = hop.own, .from = from, .to = to});
 }
 
