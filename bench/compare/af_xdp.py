@@ -21,7 +21,7 @@ BURST = 2000  # frames; less than any queue
 SIZES = (64, 1100)
 HEADERS, ANSWER = 42, 74  # bytes of Ethernet, IPv4 and UDP headers, and of an answer to a probe
 GOAL, BARE_GOAL = 1.35, 0.85
-BOUND = "1.5 to 1.7: the bare loop, as the kernel copies each frame and makes a packet of it"
+BOUND = "1.5 to 1.7: the bare loop"
 RANKS = 3
 PATIENCE = 10  # seconds, for what takes a fraction of one
 
