@@ -28,9 +28,14 @@ class Measured:
     processor that one of its ranks has, and for each Gbit/s of goodput."""
 
     def __init__(self, path):
-        parts = list(reversed(results.newest_first(results.read(path))))
-        self.rows = {key: row for part in parts for key, row in part["rows"].items() if row["ratio"]}
-        self.runs = {key: run for part in parts for key, run in part["runs"].items()}
+        parts = results.read(path)["processors"].values()
+
+        def newest(kind):
+            """By name. A part of a processor's suites may be measured again."""
+            measured = ((name, each) for part in parts for name, each in part[kind].items() if each.get("ratio", True))
+            return dict(sorted(measured, key=lambda named: named[1]["date"]))
+
+        self.rows, self.runs = newest("rows"), newest("runs")
 
     def rates(self, run):
         return f"{8e-9 * run['bytes_per_worker'] / run['tat_seconds']:.2f}/{32e-9 * run['elements'] / run['tat_seconds']:.2f}"
