@@ -118,9 +118,9 @@ class Places final : public transport::FramePlaces {
   Places& operator=(const Places&) = delete;
 
   void send(std::uint32_t port, std::uint32_t queue) {
-    std::array<rte_mbuf*, most_added + spares + LaneQueues::most_taken> buffers;
+    std::array<rte_mbuf*, most_added + LaneQueues::most_taken> buffers;
     std::uint16_t count = 0;
-    for (const Place& frame : filled()) {
+    for (const Place& frame : filled().first(std::min(added(), buffers.size()))) {
       const std::size_t whole = std::max(frame.bytes, least_frame);
       if (whole > frame.bytes) std::memset(frame.begin + frame.bytes, 0, whole - frame.bytes);
       rte_mbuf* const buffer = buffers[count++] = buffer_of(frame);
@@ -133,7 +133,7 @@ class Places final : public transport::FramePlaces {
   // A received frame's buffer, which is likelier in a cache than the pool's. False: there are enough.
   [[nodiscard]] bool reuse(rte_mbuf* buffer) {
     const bool ours = RTE_MBUF_DIRECT(buffer) && rte_mbuf_refcnt_read(buffer) == 1 && buffer->nb_segs == 1;
-    if (!ours || empty().size() >= LaneQueues::most_taken) return false;
+    if (!ours || added() >= most_added || empty().size() >= LaneQueues::most_taken) return false;
     buffer->ol_flags = 0;
     rte_pktmbuf_reset_headroom(buffer);
     append(rte_pktmbuf_mtod(buffer, std::byte*), buffer);
@@ -178,7 +178,9 @@ class Queues final : public LaneQueues {
   }
 
   void release() override {
-    std::erase_if(held_, [this](rte_mbuf* buffer) { return places_[buffer->port]->reuse(buffer); });
+    // What came by a port is likely to be answered there.
+    std::erase_if(
+        held_, [this](rte_mbuf* buffer) { return buffer->port < places_.size() && places_[buffer->port]->reuse(buffer); });
     if (!held_.empty()) rte_pktmbuf_free_bulk(held_.data(), static_cast<unsigned>(held_.size()));
     held_.clear();
   }
@@ -215,7 +217,7 @@ class Ports final : public FramePorts {
     for (const std::uint16_t number : numbers_) buffers += look_at(number, request.queues);
     // Beside those in the devices' queues, those that lanes have in hand: some may begin while others end.
     const std::size_t lanes = 2 * std::size_t{request.queues} + 2;
-    buffers += lanes * numbers_.size() * (spares + most_added + request.queues * LaneQueues::most_taken);
+    buffers += lanes * numbers_.size() * (most_added + (1 + request.queues) * LaneQueues::most_taken);
     const std::size_t room = RTE_PKTMBUF_HEADROOM + buffers_.frame_bytes;
     buffers_.pool = rte_pktmbuf_pool_create("netsum", static_cast<unsigned>(buffers), 256, 0,
                                             static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
