@@ -73,7 +73,7 @@ Options communicator_options(const BenchOptions& options) {
   result.packet_elements = options.packet_elements;
   result.slots = options.slots;
   result.threads = options.threads;
-  result.cpus = runtime::cpus_in_order(options.pin);  // thread i beside shard i, in one cache
+  if (options.pin) result.cpus = runtime::allowed_cpus();  // thread i beside shard i, in one cache
   result.busy_poll = options.busy_poll;
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   result.operation_deadline = milliseconds(options.deadline_seconds);

@@ -45,7 +45,8 @@ class BumpCommand final : public Command {
         "one-arm", options_.one_arm,
         "Use one port, at a switch that redirects the hosts' RoCE packets to it; packets leave through the same port");
     s.add("threads", options_.threads, "N", "Threads: one serves the ports, the others serve rings").between(1, 64);
-    s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
+    s.add_flag("pin", options_.pin_threads,
+               "Pin thread i to the i-th allowed CPU, those of the network card's NUMA node first");
     footer(
         "Forwards packets between its ports. Where RoCEv2 connections of hosts form a ring, it replaces their gradients\n"
         "by the sums. All other packets pass unchanged. RING is a list of\n"

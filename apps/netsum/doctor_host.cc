@@ -21,9 +21,11 @@
 #include <thread>
 
 #include "doctor.h"
+#include "runtime/cpus.h"
 #include "session/words.h"
 #include "transport/addresses/addresses.h"
 #include "transport/datagram/udp.h"
+#include "transport/system/numa.h"
 #include "transport/system/socket.h"
 
 namespace netsum::app {
@@ -129,6 +131,21 @@ void check_offloads(int socket, const Link& link, Findings& findings) {
                         link.name + ": large receive offload is on: a bump in the wire cannot use this interface",
                         "ethtool -K " + link.name + " lro off"});
   }
+}
+
+// Of hosts with several NUMA nodes.
+void check_node(const Link& link, Findings& findings) {
+  const auto node = transport::node_of(link.name);
+  const std::string list = node ? transport::cpu_list_of(*node) : "";
+  const transport::Ranges near = transport::parse_ranges(list);
+  if (near.empty()) return;
+  const std::vector<std::uint32_t> allowed = runtime::allowed_cpus();
+  const bool good = std::any_of(allowed.begin(), allowed.end(), [&](auto cpu) { return transport::contains(near, cpu); });
+  const std::string where = link.name + " is on NUMA node " + std::to_string(*node);
+  findings.push_back({"numa", good ? Level::good : Level::advice,
+                      good ? where + ", with the CPUs " + list
+                           : where + ", and this process may use none of its CPUs: packets pass between nodes",
+                      good ? "" : "taskset -c " + list + " netsum ...      (CPUAffinity=" + list + " in its unit)"});
 }
 
 // ---- settings
@@ -242,6 +259,7 @@ void check_interfaces(const std::optional<Endpoint>& local, Findings& findings) 
   for (const auto& [name, link] : found) {
     check_mtu(link, findings);
     check_offloads(socket.number(), link, findings);
+    check_node(link, findings);
     multicast = multicast || link.multicast;
   }
   if (found.empty()) {

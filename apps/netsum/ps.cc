@@ -46,7 +46,8 @@ class PsCommand final : public Command {
         .at_least(1000);
     s.add("loss", options_.loss, "P", "Tests: drop this share of the received datagrams: 0.01, or 1%").share(0.9);
     s.add("seed", options_.loss_seed, "S", "Seed of --loss");
-    s.add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
+    s.add_flag("pin", options_.pin_threads,
+               "Pin thread i to the i-th allowed CPU, those of the network card's NUMA node first");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     footer(
         "Ranks of ATP join here, and name their switch. This server installs the job at the switches, sums the chunks\n"

@@ -69,7 +69,8 @@ class SwitchCommand final : public Command {
         .at_least(1000);
     settings().add("loss", options_.loss, "P", "Tests: drop this share of the received datagrams: 0.01, or 1%").share(0.9);
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
-    settings().add_flag("pin", options_.pin_threads, "Pin thread i to the i-th allowed CPU");
+    settings().add_flag("pin", options_.pin_threads,
+                        "Pin thread i to the i-th allowed CPU, those of the network card's NUMA node first");
     settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     footer(
         "Runs until SIGTERM or SIGINT, then tells its jobs and ends with 0. The first line on stdout is `listening\n"

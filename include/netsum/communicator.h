@@ -96,10 +96,10 @@ struct Options {
   // Window per lane, a power of two, in packets (NetReduce: in messages). 0: from the measured bandwidth-delay product; for
   // ATP, 256 chunks, of which congestion control uses as many as the network carries.
   std::uint32_t slots = 0;
-  std::uint32_t threads = 1;               // I/O threads of this worker, shared by the process's communicators
-  std::uint32_t thread_set = 0;            // communicators with different ones have I/O threads of their own
-  bool pin_threads = false;                // each to a CPU that no other rank of this host has pinned a thread to
-  std::vector<std::uint32_t> cpus{};       // thread i to the i-th of these instead, and again from the first
+  std::uint32_t threads = 1;          // I/O threads of this worker, shared by the process's communicators
+  std::uint32_t thread_set = 0;       // communicators with different ones have I/O threads of their own
+  bool pin_threads = false;           // each to a CPU that no other rank of this host has pinned a thread to, near the link
+  std::vector<std::uint32_t> cpus{};  // thread i to the i-th of these instead, and again from the first
   DataPath data_path = DataPath::sockets;  // to aggregators on other hosts
   DpdkOptions dpdk{};
   bool busy_poll = true;                               // threads look again for a moment before they sleep

@@ -16,7 +16,7 @@ namespace netsum {
 struct DaemonOptions {
   std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
   std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
-  bool pin_threads = false;            // thread i to the i-th allowed CPU
+  bool pin_threads = false;            // thread i to the i-th allowed CPU, those of the interface's NUMA node first
   bool busy_poll = true;               // threads poll for a moment before they sleep
   DataPath data_path = DataPath::sockets;
   // Of DataPath::xdp: where packets of ranks and of other switches come. None: that with listen's address.

@@ -245,8 +245,10 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
       next_operation = log->next_issue();
     }
     const bool recovers = log.has_value();
-    auto packets = std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads, thread_options(), on_failure,
-                                                  std::move(log));
+    runtime::ThreadOptions threads = thread_options();
+    threads.node = joined.node;
+    auto packets =
+        std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads, threads, on_failure, std::move(log));
     WorkerEngine* const recovering = recovers ? packets.get() : nullptr;
     engine = std::move(packets);
     monitor->start(*engine, recovering);
@@ -258,7 +260,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   }
 
   [[nodiscard]] runtime::ThreadOptions thread_options() const {
-    return {options.cpus, options.pin_threads, options.busy_poll, options.thread_set};
+    return {options.cpus, options.pin_threads, options.busy_poll, options.thread_set, {}};
   }
 
   // A child of fork() has none of the threads, and shares its parent's sockets: it must not touch them.

@@ -14,6 +14,7 @@
 #include "session/check.h"
 #include "transport/addresses/interfaces.h"
 #include "transport/datagram/lossy.h"
+#include "transport/system/numa.h"
 
 namespace netsum::collective {
 namespace {
@@ -29,6 +30,11 @@ std::unique_ptr<transport::Transport> with_loss(const Options& options, std::uni
   if (options.loss == 0) return transport;
   const std::uint64_t stream = std::uint64_t{options.rank} * 4096 + lane;
   return std::make_unique<transport::Lossy>(std::move(transport), options.loss, options.loss_seed, stream);
+}
+
+[[nodiscard]] std::optional<std::uint32_t> node_of(const Lane& lane) {
+  const auto interface = transport::interface_of(lane.local());
+  return interface ? transport::node_of(interface->name) : std::nullopt;
 }
 
 // Gives each warning of small buffers once.
@@ -224,6 +230,8 @@ Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admi
     joined.aggregator_of_lane.assign(runtime::most_shared_lanes, 0);
   } else {
     joined.packet_elements = first.packet_elements;
+    if (attempt.options.pin_threads) joined.node = node_of(reach.sites.front().lanes.front());
+    const transport::MemoryOf near(joined.node);  // windows are first touched here
     make_lanes(attempt.options, *attempt.protocol, reach, admissions, joined);
   }
   const auto lanes = static_cast<std::uint32_t>(lanes_of(reach));

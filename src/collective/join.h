@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct Joined {
   std::uint32_t packet_elements = 0, slots = 0;  // slots: of all lanes
   RankTraits traits;
   std::shared_ptr<LocalRanks> local;  // then there are no lanes
+  std::optional<std::uint32_t> node;  // NUMA: of the interface towards the first aggregator
   stream::Resumption resumption;
 };
 // `admissions`: by site. The attempt's sockets move to the lanes.

@@ -18,6 +18,7 @@
 #include "transport/addresses/translation.h"
 #include "transport/bypass/dpdk_path.h"
 #include "transport/datagram/path.h"
+#include "transport/system/numa.h"
 #include "wire/switchml.h"
 
 namespace netsum::collective {
@@ -282,6 +283,7 @@ void claim_queues(const Options& options, Reach& reach) {
                     "the data path xdp requires IPv4: " + site.address + " has the address " + transport::to_string(next));
       }
       wanted.interfaces = {transport::interface_towards(next)};
+      const transport::MemoryOf near(options.pin_threads ? transport::node_of(wanted.interfaces.front()) : std::nullopt);
       auto queues = transport::claim_xdp_queues(wanted);
       const std::string to = "packets to " + transport::to_string(next);
       say(queues ? to + ": AF_XDP on " + queues->description(lane.local().port)

@@ -12,6 +12,7 @@
 #include "daemon/bump_report.h"
 #include "daemon/bump_rings.h"
 #include "daemon/learned_connections.h"
+#include "daemon/near_threads.h"
 #include "daemon/proved_endpoints.h"
 #include "daemon/ring_settings.h"
 #include "daemon/ring_watch.h"
@@ -28,6 +29,7 @@
 #include "transport/addresses/addresses.h"
 #include "transport/datagram/udp.h"
 #include "transport/ports/port_set.h"
+#include "transport/system/numa.h"
 #include "wire/ethernet.h"
 
 namespace netsum::daemon {
@@ -180,7 +182,12 @@ struct BumpDaemon::Impl {
     transport::PortOptions port_options;
     port_options.mark = wire::ethernet::mark_congestion;
     port_options.own_source = options.one_arm;
-    auto owned = std::make_unique<transport::PortSet>(transport::open_ports(options.ports, port_options), open_socket());
+    const runtime::ThreadOptions thread_options = near_threads(options.pin_threads, options.ports, options.listen);
+    const auto open = [&] {
+      const transport::MemoryOf near(thread_options.node);
+      return std::make_unique<transport::PortSet>(transport::open_ports(options.ports, port_options), open_socket());
+    };
+    auto owned = open();
     ports = owned.get();
     std::vector<Sink*> sinks;
     while (sinks.size() + 1 < options.threads) sinks.push_back(&owned->other_sink());
@@ -199,7 +206,6 @@ struct BumpDaemon::Impl {
     restore();
     next_forget = started + forget_every;
     watch.emplace(rings->configs(), say);
-    const runtime::ThreadOptions thread_options{.cpus = runtime::cpus_in_order(options.pin_threads)};
     if (!sinks.empty()) {
       runtime::RingThreads::Options ring_options;
       ring_options.threads = thread_options;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/near_threads.h"
 #include "dataplane/bmv2/bmv2.h"
 #include "dataplane/xdp/xdp.h"
 #include "netsum/error.h"
@@ -49,7 +50,7 @@ service::ChipPlanes open_data_plane(const AggregatorOptions& options, const std:
                                     std::shared_ptr<transport::Attachments> attachments) {
   if (options.data_plane == DataPlane::bmv2) return dataplane::bmv2::open({options.target, lanes});
   dataplane::xdp::Config config{options.interfaces, {}, std::move(attachments)};
-  const runtime::ThreadOptions threads{.cpus = runtime::allowed_cpus()};
+  const runtime::ThreadOptions threads = near_threads(true, options.interfaces, options.listen);
   for (const Endpoint& local : lanes) {
     config.lanes.push_back({local, std::max(threads.cpu(config.lanes.size()), 0)});
   }

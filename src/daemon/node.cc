@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "control/fingerprint.h"
+#include "daemon/near_threads.h"
 #include "daemon/packet_security.h"
 #include "daemon/proved_endpoints.h"
 #include "daemon/served_jobs.h"
@@ -15,6 +16,7 @@
 #include "netsum/error.h"
 #include "runtime/aggregator_lane.h"
 #include "telemetry/metrics_server.h"
+#include "transport/system/numa.h"
 
 namespace netsum::daemon {
 namespace {
@@ -32,7 +34,8 @@ NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const
   node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
                   daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
   node.sockets.attachments = std::make_shared<transport::Attachments>(daemon.log);
-  node.threads = {.cpus = runtime::cpus_in_order(daemon.pin_threads), .busy_poll = daemon.busy_poll};
+  node.threads = near_threads(daemon.pin_threads, daemon.interfaces, daemon.listen);
+  node.threads.busy_poll = daemon.busy_poll;
   node.cookies = cookies_of(daemon.listen, state);
   node.metrics = daemon.metrics;
   control::ServerOptions& server = node.server;
@@ -88,7 +91,12 @@ Node::Node(NodeOptions options) : impl_(std::make_unique<Impl>()) {
   auto& attachments = impl_->options.sockets.attachments;
   if (!attachments) attachments = std::make_shared<transport::Attachments>(impl_->options.sockets.log);
   std::uint32_t index = 0;
-  for (auto& socket : open_data_sockets(impl_->options.sockets)) {
+  const auto open = [&] {
+    const transport::MemoryOf near(
+        impl_->options.threads.node);  // of AF_XDP's frames; sockets' buffers are first touched by their lanes
+    return open_data_sockets(impl_->options.sockets);
+  };
+  for (auto& socket : open()) {
     const std::uint64_t mark = mark_bytes(*socket);
     impl_->options.server.registry.receive_bytes = socket->receive_buffer_bytes();
     impl_->lanes.push_back(

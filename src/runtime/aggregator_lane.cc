@@ -3,12 +3,14 @@
 #include <utility>
 
 #include "runtime/memory.h"
+#include "transport/system/numa.h"
 
 namespace netsum::runtime {
 
 AggregatorLane::AggregatorLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes,
                                std::uint32_t index, const ThreadOptions& threads)
-    : loop_(std::move(transport), index, threads,
+    : node_(threads.node),
+      loop_(std::move(transport), index, threads,
             [this, mark_bytes](std::span<const RxView> packets, Time now, transport::Transport& from) {
               return formats_.on_packets(packets, now, from.sink(), [&] { return from.queued_bytes() > mark_bytes; });
             }) {}
@@ -18,6 +20,7 @@ void AggregatorLane::serve(std::unique_ptr<service::Format> format) {
 }
 
 std::unique_ptr<service::Memory> AggregatorLane::allocate(std::size_t bytes, service::Pages pages) {
+  const transport::MemoryOf near(node_);  // of Pages::now; else the lane's thread touches them first
   return std::make_unique<MappedMemory>(bytes, pages);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "runtime/packet_loop.h"
 #include "service/lane.h"
@@ -32,6 +33,7 @@ class AggregatorLane final : public service::Lane {
   void expect_ring_no_more() override { loop_.expect_ring_no_more(); }
 
  private:
+  const std::optional<std::uint32_t> node_;
   service::Formats formats_;
   PacketLoop loop_;  // last: its thread uses all members above
 };

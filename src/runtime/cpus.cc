@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "transport/system/numa.h"
 #include "transport/system/own_descriptor.h"
 
 namespace netsum::runtime {
@@ -40,10 +41,11 @@ std::vector<std::uint32_t> allowed_cpus() {
 }
 
 void pin_thread(int cpu) {
-  if (cpu == own_cpu) {
+  if (cpu <= own_cpu) {
+    const auto node = cpu < own_cpu ? std::optional(static_cast<std::uint32_t>(own_cpu - 1 - cpu)) : std::nullopt;
     thread_local std::optional<transport::OwnDescriptor> own;  // a child of fork() has no threads of its parent's
     own.emplace(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    for (const std::uint32_t each : allowed_cpus()) {
+    for (const std::uint32_t each : transport::near_first(allowed_cpus(), node)) {
       if (take(each, *own)) return pin_thread(static_cast<int>(each));
     }
   }

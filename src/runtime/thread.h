@@ -16,6 +16,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -147,9 +148,11 @@ struct ThreadOptions {
   bool own_cpus = false;              // without `cpus`: each thread has a CPU of its own, if one is free
   bool busy_poll = true;              // polls for a moment before sleeping (busy_poll.h)
   std::uint32_t set = 0;              // of ranks: which of the process's threads (process_wide.h)
+  // Near which NUMA node pinned threads are: own CPUs are of it if one there is free, and `cpus` in an order that suits.
+  std::optional<std::uint32_t> node{};
 
   [[nodiscard]] int cpu(std::size_t thread) const {
-    return !cpus.empty() ? static_cast<int>(cpus[thread % cpus.size()]) : own_cpus ? own_cpu : any_cpu;
+    return !cpus.empty() ? static_cast<int>(cpus[thread % cpus.size()]) : own_cpus ? own_cpu_near(node) : any_cpu;
   }
 };
 

@@ -34,7 +34,9 @@ TEST(Cpus, AreThoseInOrderAndAgainFromTheFirst) {
   EXPECT_EQ(3, options.cpu(1));
   EXPECT_EQ(7, options.cpu(2));
   EXPECT_EQ(own_cpu, (ThreadOptions{.own_cpus = true}.cpu(5)));
-  EXPECT_EQ(any_cpu, ThreadOptions{}.cpu(5));
+  EXPECT_EQ(own_cpu_near(3), (ThreadOptions{.own_cpus = true, .node = 3}.cpu(5)));
+  EXPECT_LT(own_cpu_near(0), own_cpu);
+  EXPECT_EQ(any_cpu, (ThreadOptions{.node = 3}.cpu(5)));
 }
 
 TEST(Cpus, AThreadIsPinnedUntilItEnds) {
@@ -57,7 +59,7 @@ TEST(Cpus, OfTheirOwnAreEachOneThreadsAndFreeAfterIt) {
     std::vector<std::thread> threads;
     std::set<std::uint32_t> taken;
     for (std::size_t i = 0; i <= allowed.size(); ++i) {  // one more than there are CPUs
-      const std::vector<std::uint32_t> cpus = cpus_of(own_cpu, end, threads).get();
+      const std::vector<std::uint32_t> cpus = cpus_of(i % 2 == 0 ? own_cpu : own_cpu_near(0), end, threads).get();
       if (cpus.size() == allowed.size() && allowed.size() > 1) continue;  // none was free
       EXPECT_EQ(1U, cpus.size());
       EXPECT_TRUE(taken.insert(cpus.front()).second || allowed.size() == 1) << cpus.front();
