@@ -42,7 +42,7 @@ struct Experiment {
   // Switches below the aggregators: where each runs, and its parent among them (UINT32_MAX: an aggregator).
   std::vector<NodeId> switches;
   std::vector<std::uint32_t> parent_of_switch;
-  std::uint32_t pool_slots = 0;  // per lane of these switches (ATP)
+  std::uint32_t pool_slots = 0;  // per lane of these switches (ATP); 0: four for each slot of the jobs
   std::vector<ExperimentJob> jobs;
   std::vector<BackgroundFlow> background;
   Duration control_delay = std::chrono::microseconds(100);  // of each message of the control plane, one way

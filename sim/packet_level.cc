@@ -16,6 +16,7 @@
 namespace netsum::sim {
 namespace {
 
+constexpr std::uint32_t pool_slots_of_slot = 4;  // of a job, by default: few of its chunks then collide
 constexpr HostId nobody = UINT32_MAX;  // a background packet's receiver
 
 // The cluster as hosts know it.
@@ -31,6 +32,7 @@ Scenario cluster_of(const Experiment& experiment) {
   cluster.switch_slots = 1U << 30;  // experiments are about time; what jobs share is the pool of ATP's switches
   cluster.checked = false;
   for (const ExperimentJob& job : experiment.jobs) {
+    if (experiment.pool_slots == 0) cluster.pool_slots += pool_slots_of_slot * job.plan.slots;
     cluster.jobs.push_back(job.plan);
     cluster.pool_elements = std::max(cluster.pool_elements, job.plan.packet_elements);
   }

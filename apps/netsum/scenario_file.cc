@@ -127,8 +127,15 @@ void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
       if (of == UINT32_MAX || parent == UINT32_MAX) throw parents->error(key, "must be switches that sum");
       experiment.parent_of_switch[of] = parent;
     }
+    for (const std::string& key : parents->keys()) {
+      const std::uint32_t of = index_of(*topology.find(key));
+      std::uint32_t at = experiment.parent_of_switch[of];
+      for (std::size_t steps = 1; at != UINT32_MAX && at != of && steps < experiment.switches.size(); ++steps)
+        at = experiment.parent_of_switch[at];
+      if (at == of) throw parents->error(key, "is above itself: parents must lead to an aggregator");
+    }
   }
-  experiment.pool_slots = static_cast<std::uint32_t>(reader.number("pool_slots", 0, 0, 1 << 24));
+  experiment.pool_slots = static_cast<std::uint32_t>(reader.number("pool_slots", 0, 1, 1 << 24));
   reader.end();
 }
 

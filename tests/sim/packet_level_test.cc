@@ -35,6 +35,17 @@ TEST_P(EachProtocol, AStarTakesAsLongAsAWorkersLinkNeeds) {
   EXPECT_EQ(1'000'000U, report.jobs[0].bytes);
 }
 
+// A switch without slots divided by their number.
+TEST(PacketLevel, SwitchesOfAtpHaveSlotsForAllJobsByDefault) {
+  Experiment experiment = on(star(5, links({.bits_per_second = gigabit})), "atp");
+  add_job(experiment, {1, 2, 3, 4}, {{10'000, {}, {}}});
+  add_server(experiment, 5);
+  experiment.pool_slots = 0;
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  EXPECT_EQ(1U, report.jobs[0].operation_seconds.size());
+}
+
 // A window takes 6 ms of this link, and the first packets, short and alone, a fraction of it: time-outs that followed from
 // those would send each packet twice, for ever.
 TEST_P(EachProtocol, AWindowThatWaitsInItsOwnQueueIsNotSentAgain) {

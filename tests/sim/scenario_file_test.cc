@@ -108,6 +108,17 @@ TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {
   EXPECT_EQ("root", name(experiment.parent_of_switch[0]));
 }
 
+// It was followed for ever.
+TEST(ScenarioFile, ParentsLeadToAnAggregator) {
+  const std::string tree = "[network]\nkind = \"tree\"\nfan_out = [3, 2]\n[aggregation]\nswitches = \"all\"\n";
+  const std::string job = "[[job]]\nelements = 1\n";
+  EXPECT_EQ("", complaint(tree + "parents = { s0 = \"s1\", s1 = \"s2\" }\n" + job));
+  EXPECT_EQ("test.toml, line 6: `aggregation.parents.s0` is above itself: parents must lead to an aggregator",
+            complaint(tree + "parents = { s0 = \"s1\", s1 = \"s2\", s2 = \"s0\" }\n" + job));
+  EXPECT_EQ("test.toml, line 6: `aggregation.parents.s2` is above itself: parents must lead to an aggregator",
+            complaint(tree + "parents = { s0 = \"s1\", s2 = \"s2\" }\n" + job));
+}
+
 TEST(ScenarioFile, AChangeIsOfTheNamedNodesOnly) {
   const sim::Experiment experiment = parse_scenario(
       "[network]\nhosts = 3\nlink = { rate = \"1gbit\" }\n[[network.change]]\nnodes = [\"h1\"]\nlink = { rate = \"10gbit\" "
