@@ -8,8 +8,11 @@
 namespace netsum::sim {
 namespace {
 
-std::int64_t picoseconds(Time time) {
-  return time.time_since_epoch().count() * 1000;
+// A port that sends `rate` bits a second takes picoseconds_per_byte / rate for each byte.
+constexpr std::uint64_t picoseconds_per_byte = 8'000'000'000'000;
+
+std::uint64_t picoseconds(Time time) {
+  return static_cast<std::uint64_t>(time.time_since_epoch().count()) * 1000;
 }
 
 }  // namespace
@@ -20,9 +23,7 @@ Fabric::Fabric(const Topology& topology, std::uint64_t seed)
     for (const Way way : {Way::up, Way::down}) {
       Port& port = ports_[2 * std::size_t{node} + (way == Way::down ? 1 : 0)];
       const PortPlan& plan = way == Way::up ? topology[node].up : topology[node].down;
-      if (plan.bits_per_second != 0) {
-        port.picoseconds_per_byte = static_cast<std::int64_t>(8'000'000'000'000 / plan.bits_per_second);
-      }
+      port.rate = plan.bits_per_second;
       port.seed = derive(derive(seed, node), static_cast<std::uint64_t>(way));
       port.sender = way == Way::up ? node : topology[node].above;
     }
@@ -30,12 +31,17 @@ Fabric::Fabric(const Topology& topology, std::uint64_t seed)
 }
 
 std::uint64_t Fabric::queued_bytes(NodeId node, Way way, Time now) const {
-  const Port& of = port(node, way);
-  const std::int64_t waiting = of.free - picoseconds(now);
-  return waiting <= 0 || of.picoseconds_per_byte == 0 ? 0 : static_cast<std::uint64_t>(waiting / of.picoseconds_per_byte);
+  return queued_bytes(port(node, way), picoseconds(now));
 }
 
-bool Fabric::fits(Port& port, const PortPlan& plan, std::int64_t now, std::uint64_t queued, std::uint64_t bytes) {
+std::uint64_t Fabric::queued_bytes(const Port& port, std::uint64_t now) {
+  if (port.free < now) return 0;
+  // In 128 bits: a second of a queue at 1 Tbit/s takes 80 bits.
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((Wide{port.free - now} * port.rate + port.rest) / picoseconds_per_byte);
+}
+
+bool Fabric::fits(Port& port, const PortPlan& plan, std::uint64_t now, std::uint64_t queued, std::uint64_t bytes) {
   if (queued + bytes > plan.buffer_bytes) return false;
   const std::uint64_t most = topology_[port.sender].shared_buffer_bytes;
   if (most == UINT64_MAX) return true;
@@ -55,10 +61,9 @@ std::optional<Fabric::Hop> Fabric::forward(Time now, NodeId at, NodeId to, std::
   const PortPlan& plan = up ? topology_[of].up : topology_[of].down;
   ++port.offered;
   Hop hop{next, now + plan.delay, false};
-  if (port.picoseconds_per_byte != 0) {
-    const std::int64_t time = picoseconds(now);
-    const std::int64_t begin = std::max(port.free, time);
-    const auto queued = static_cast<std::uint64_t>((begin - time) / port.picoseconds_per_byte);
+  if (port.rate != 0) {
+    const std::uint64_t time = picoseconds(now);
+    const std::uint64_t queued = queued_bytes(port, time);
     if (!fits(port, plan, time, queued, frame_bytes)) {
       ++port.counts.dropped;
       return std::nullopt;
@@ -68,12 +73,20 @@ std::optional<Fabric::Hop> Fabric::forward(Time now, NodeId at, NodeId to, std::
       ++port.counts.marked;
     }
     port.counts.longest_queue = std::max(port.counts.longest_queue, queued + frame_bytes);
-    port.free = begin + port.picoseconds_per_byte * static_cast<std::int64_t>(frame_bytes);
+    if (port.free < time) {
+      port.free = time;
+      port.rest = 0;
+    }
+    // What a division leaves counts for the next frame, so that the rate is exact over many.
+    port.rest += frame_bytes * picoseconds_per_byte;
+    port.free += port.rest / port.rate;
+    port.rest %= port.rate;
     if (topology_[port.sender].shared_buffer_bytes != UINT64_MAX) {
       shared_[port.sender].bytes += frame_bytes;
       shared_[port.sender].leaving.push({port.free, frame_bytes});
     }
-    hop.at = Time(Duration((port.free + 999) / 1000)) + plan.delay;
+    const std::uint64_t end = port.free + (port.rest == 0 ? 0 : 1);
+    hop.at = Time(Duration(static_cast<std::int64_t>((end + 999) / 1000))) + plan.delay;
   }
   ++port.counts.packets;
   port.counts.bytes += frame_bytes;

@@ -41,16 +41,16 @@ class Fabric {
 
  private:
   struct Port {
-    std::int64_t free = 0;  // when the queue is empty, in picoseconds
-    std::int64_t picoseconds_per_byte = 0;
+    // When the queue is empty: picoseconds, and `rest` / `rate` of another one.
+    std::uint64_t free = 0, rest = 0;
+    std::uint64_t rate = 0;  // bits a second; 0: unlimited
     std::uint64_t seed = 0;
     std::uint64_t offered = 0;  // packets
     NodeId sender = 0;          // the node that it belongs to
     PortCounts counts;
   };
   struct Leaving {
-    std::int64_t at;
-    std::uint64_t bytes;
+    std::uint64_t at, bytes;
     bool operator>(const Leaving& other) const { return at > other.at; }
   };
   // A buffer that a node's ports share.
@@ -62,7 +62,8 @@ class Fabric {
   [[nodiscard]] const Port& port(NodeId node, Way way) const {
     return ports_[2 * std::size_t{node} + (way == Way::down ? 1 : 0)];
   }
-  [[nodiscard]] bool fits(Port& port, const PortPlan& plan, std::int64_t now, std::uint64_t queued, std::uint64_t bytes);
+  [[nodiscard]] bool fits(Port& port, const PortPlan& plan, std::uint64_t now, std::uint64_t queued, std::uint64_t bytes);
+  [[nodiscard]] static std::uint64_t queued_bytes(const Port& port, std::uint64_t now);
 
   const Topology& topology_;
   std::vector<Port> ports_;     // of node i's link to the one above: [2 i] up, [2 i + 1] down

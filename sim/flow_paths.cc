@@ -15,7 +15,8 @@ namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-double seconds_of(Duration duration) {
+template <class Span>
+double seconds_of(Span duration) {
   return std::chrono::duration<double>(duration).count();
 }
 

@@ -17,7 +17,7 @@ namespace netsum::sim {
 namespace {
 
 constexpr std::uint32_t pool_slots_of_slot = 4;  // of a job, by default: few of its chunks then collide
-constexpr HostId nobody = UINT32_MAX;  // a background packet's receiver
+constexpr HostId nobody = UINT32_MAX;            // a background packet's receiver
 
 // The cluster as hosts know it.
 Scenario cluster_of(const Experiment& experiment) {
@@ -120,11 +120,15 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
 
  private:
   enum class Kind : std::uint32_t { handled, turn, control, background, sample };
+  struct Thread {
+    Time free{};        // when it is done with what it has,
+    PacketCost rest{};  // and this, shorter than a nanosecond, later
+  };
   struct Process {
     NodeId node = 0;
     std::unique_ptr<Host> host;
-    std::vector<Time> threads;  // when each is free
-    Time turn_at = never;       // the earliest queued turn
+    std::vector<Thread> threads;
+    Time turn_at = never;  // the earliest queued turn
     std::uint32_t job = 0, rank = 0;
     bool ended = false;
     std::uint64_t retransmissions = 0;
@@ -145,6 +149,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
   };
   struct Flow {
     std::uint64_t delivered = 0;  // bytes
+    std::uint64_t rest = 0;       // of a nanosecond until the next frame: over the flow's bits a second
     std::optional<std::size_t> tcp;
   };
 
@@ -344,9 +349,14 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
   }
 
   // When a thread of the process is done with one more packet.
-  [[nodiscard]] static Time work(Process& process, std::uint16_t port, Duration cost, Time now) {
-    Time& free = process.threads[port % process.threads.size()];
-    return free = std::max(free, now) + cost;
+  [[nodiscard]] static Time work(Process& process, std::uint16_t port, PacketCost cost, Time now) {
+    Thread& thread = process.threads[port % process.threads.size()];
+    if (thread.free < now) thread = {now, {}};
+    thread.rest += cost;
+    const auto whole = std::chrono::floor<Duration>(thread.rest);
+    thread.free += whole;
+    thread.rest -= whole;
+    return thread.free + std::chrono::ceil<Duration>(thread.rest);
   }
 
   void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) override {
@@ -360,8 +370,8 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     packet.datagram.bytes.assign(bytes.begin(), bytes.end());
     packet.to = to;
     packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + datagram_header_bytes);
-    const Duration cost = topology_[sender.node].send_cost;
-    const Time leaves = cost == Duration::zero() ? now() : work(sender, source.port, cost, now());
+    const PacketCost cost = topology_[sender.node].send_cost;
+    const Time leaves = cost == PacketCost::zero() ? now() : work(sender, source.port, cost, now());
     if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes)) gone(index);
   }
 
@@ -376,9 +386,10 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     packet.datagram.marked = marked;
     Process& process = processes_[packet.to];
     const NodePlan& node = topology_[process.node];
-    if (node.receive_cost == Duration::zero()) return deliver(index);
-    const Duration waiting = process.threads[packet.datagram.to.port % process.threads.size()] - now();
-    if (waiting / node.receive_cost >= node.receive_packets) {
+    if (node.receive_cost == PacketCost::zero()) return deliver(index);
+    using Nanoseconds = std::chrono::duration<double, std::nano>;
+    const Nanoseconds waiting = process.threads[packet.datagram.to.port % process.threads.size()].free - now();
+    if (waiting >= Nanoseconds(node.receive_cost) * node.receive_packets) {
       ++overrun_;
       return unused_packets_.push_back(index);
     }
@@ -408,9 +419,11 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     packet.frame_bytes = plan.frame_bytes;
     packet.flow = flow;
     if (!medium_.carry(now(), index, plan.from, plan.to, plan.frame_bytes)) gone(index);
-    const auto gap =
-        Duration(static_cast<std::int64_t>(std::uint64_t{plan.frame_bytes} * 8'000'000'000 / plan.bits_per_second));
-    add(now() + std::max(gap, Duration(1)), Kind::background, flow);
+    // What the division leaves counts for the next gap, so that the rate is exact over many.
+    std::uint64_t& rest = background_[flow].rest;
+    rest += std::uint64_t{plan.frame_bytes} * 8'000'000'000;
+    add(now() + Duration(static_cast<std::int64_t>(rest / plan.bits_per_second)), Kind::background, flow);
+    rest %= plan.bits_per_second;
   }
 
   // ---- Surroundings, beside packets

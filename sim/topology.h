@@ -1,8 +1,10 @@
 // The shape of a network: nodes in a tree, and the link from each to the node above it. Data; sim/fabric.h moves packets.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <ratio>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,13 +25,16 @@ struct PortPlan {
   double loss = 0;                          // of packets, each by itself
 };
 
+// Fine enough for hundreds of millions of packets a second.
+using PacketCost = std::chrono::duration<std::int64_t, std::femto>;
+
 struct NodePlan {
   std::string name;
   NodeId above = no_node;  // none: the root
   bool is_switch = false;
   PortPlan up, down;                               // the link to the node above: away from this node, and towards it
   std::uint64_t shared_buffer_bytes = UINT64_MAX;  // of all the node's ports together
-  Duration send_cost{}, receive_cost{};            // of each packet that a process here sends or receives
+  PacketCost send_cost{}, receive_cost{};          // of each packet that a process here sends or receives
   std::uint32_t threads = 1;                       // that share this work, by port number
   std::uint32_t receive_packets = UINT32_MAX;      // that wait for a thread; what comes then is dropped
 };

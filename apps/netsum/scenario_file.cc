@@ -28,12 +28,14 @@ void read_port(TableReader& reader, sim::PortPlan& port) {
 
 void read_node(TableReader& reader, sim::NodePlan& node) {
   node.shared_buffer_bytes = reader.bytes("buffer", node.shared_buffer_bytes);
-  node.send_cost = reader.duration("send", node.send_cost);
-  node.receive_cost = reader.duration("receive", node.receive_cost);
+  for (const auto& [key, cost] : {std::pair("send", &node.send_cost), std::pair("receive", &node.receive_cost)}) {
+    const Duration given = reader.duration(key, for_ever);
+    if (given != for_ever) *cost = given;
+  }
   if (reader.has("packets_per_second")) {
     if (reader.has("receive")) throw reader.error("receive", "and packets_per_second exclude each other");
-    const std::uint64_t rate = reader.number("packets_per_second", 1, 1, 1'000'000'000);
-    node.receive_cost = Duration(static_cast<std::int64_t>(1'000'000'000 / rate));
+    const auto rate = static_cast<std::int64_t>(reader.number("packets_per_second", 1, 1, 1'000'000'000));
+    node.receive_cost = sim::PacketCost(std::chrono::seconds(1)) / rate;
   }
   node.threads = static_cast<std::uint32_t>(reader.number("threads", node.threads, 1, 1024));
   node.receive_packets = static_cast<std::uint32_t>(reader.number("receive_packets", node.receive_packets, 1, 1 << 30));

@@ -69,6 +69,20 @@ TEST(Fabric, RatesHoldOverManyPacketsOfOddLengths) {
   EXPECT_EQ(Time(nanoseconds(5'360'000)), last);
 }
 
+// Whole picoseconds a byte made 1000 Gbit/s of 900.
+TEST(Fabric, RatesAreExactWhereAByteTakesNoWholePicoseconds) {
+  constexpr std::uint64_t frames = 1'000'000, bytes = 1250;
+  for (const std::uint64_t gigabits : {3U, 700U, 900U, 999U, 1600U}) {
+    const Topology topology = star(1, links({.bits_per_second = gigabits * gigabit}));
+    Fabric fabric(topology, 1);
+    Time last{};
+    for (std::uint64_t i = 0; i < frames; ++i) last = fabric.forward(Time{}, 1, 0, bytes)->at;
+    const std::uint64_t bits = frames * bytes * 8;
+    EXPECT_EQ(Time(nanoseconds((bits + gigabits - 1) / gigabits)), last) << gigabits;
+    EXPECT_EQ(frames * bytes, fabric.queued_bytes(1, Fabric::Way::up, Time{})) << gigabits;
+  }
+}
+
 TEST(Fabric, ABufferDropsWhatDoesNotFitAndMarksBehindItsThreshold) {
   const Topology topology = star(1, links({.bits_per_second = gigabit, .buffer_bytes = 5000, .mark_bytes = 2500}));
   Fabric fabric(topology, 1);

@@ -226,6 +226,31 @@ TEST(PacketLevel, HostsAndSwitchesTakeTheirTimeForEachPacket) {
   EXPECT_LT(fast, 1);
 }
 
+// Whole nanoseconds made a billion packets a second of 700 million.
+TEST(PacketLevel, PacketsTakeFractionsOfANanosecond) {
+  constexpr std::uint64_t packets = 100'000;
+  Uniform all;
+  all.switch_plan.receive_cost = PacketCost(std::chrono::seconds(1)) / 700'000'000;
+  Experiment experiment = on(star(2, all));
+  add_job(experiment, {1, 2}, {{256 * packets, {}, {}}}).plan.slots = 1024;
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  // Both ranks' packets, and those that agree on the first exponents.
+  EXPECT_NEAR(2 * (packets + 1024) / 700e6, report.jobs[0].operation_seconds.at(0), 1e-4 * packets / 700e6);
+}
+
+TEST(PacketLevel, BackgroundTrafficHasItsRate) {
+  Experiment experiment = on(star(3, links({.bits_per_second = 1000 * gigabit})));
+  add_job(experiment, {1, 2}, {{1000, milliseconds(2), {}}});
+  experiment.background.push_back({.name = "noise", .from = 3, .to = 1, .bits_per_second = 900 * gigabit});
+  experiment.end = milliseconds(1);
+  const Report report = run_packets(experiment);
+  for (const PortReport& port : report.ports) {
+    if (port.link != "h2.up") continue;
+    EXPECT_NEAR(900e9 / 8 * 1e-3, static_cast<double>(port.bytes), 2 * 1514);
+  }
+}
+
 TEST(PacketLevel, ACounterThatThereIsNotIsAnError) {
   for (const char* name : {"link.h9.up.bytes", "link.h0.up.colour", "job.job7.bytes", "nothing", "switch.sw.packets"}) {
     Experiment experiment = on(star(2, {}));
