@@ -64,7 +64,7 @@ struct JobReport {
 struct PortReport {
   std::string link;  // "h0.up"
   std::uint64_t packets = 0, bytes = 0, dropped = 0, lost = 0, marked = 0, longest_queue = 0;
-  double utilisation = 0;  // of the rate, over the whole time; 0 if unlimited
+  double utilisation = 0;  // of the rate, over the whole time, by what is past the port; 0 if unlimited
 };
 
 struct Report {

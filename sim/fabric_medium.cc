@@ -24,7 +24,10 @@ bool FabricMedium::forward(Time at, std::uint32_t frame) {
 bool FabricMedium::run(User& user, Time end) {
   stopped_ = false;
   while (!stopped_ && !queue_.empty()) {
-    if (queue_.first().at > end) return false;
+    if (queue_.first().at > end) {
+      now_ = end;
+      return false;
+    }
     const auto event = queue_.take();
     now_ = event.at;
     ++events_;

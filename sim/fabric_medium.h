@@ -23,6 +23,9 @@ class FabricMedium final : public Medium {
   [[nodiscard]] std::uint64_t queued_bytes(NodeId node, Fabric::Way way) const override {
     return fabric_.queued_bytes(node, way, now_);
   }
+  [[nodiscard]] std::uint64_t left_bytes(NodeId node, Fabric::Way way) const override {
+    return counts(node, way).bytes - queued_bytes(node, way);
+  }
   [[nodiscard]] std::uint64_t hops() const override { return hops_; }
   [[nodiscard]] std::uint64_t events() const override { return events_; }
 

@@ -145,7 +145,7 @@ class FlowLevel {
         PortReport of;
         of.link = port_name(experiment_.topology, node, way);
         of.bytes = static_cast<std::uint64_t>(bytes);
-        if (report_.seconds > 0) of.utilisation = bytes / resources_.capacity(port) / report_.seconds;
+        if (report_.seconds > 0) of.utilisation = std::min(1.0, bytes / resources_.capacity(port) / report_.seconds);
         report_.ports.push_back(of);
       }
     }

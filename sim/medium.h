@@ -56,8 +56,9 @@ class Medium {
 
   [[nodiscard]] virtual const PortCounts& counts(NodeId node, Fabric::Way way) const = 0;
   [[nodiscard]] virtual std::uint64_t queued_bytes(NodeId node, Fabric::Way way) const = 0;
-  [[nodiscard]] virtual std::uint64_t hops() const = 0;    // of frames, over a link each
-  [[nodiscard]] virtual std::uint64_t events() const = 0;  // that it handled
+  [[nodiscard]] virtual std::uint64_t left_bytes(NodeId node, Fabric::Way way) const = 0;  // that are past the port
+  [[nodiscard]] virtual std::uint64_t hops() const = 0;                                    // of frames, over a link each
+  [[nodiscard]] virtual std::uint64_t events() const = 0;                                  // that it handled
 };
 
 }  // namespace netsum::sim

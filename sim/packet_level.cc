@@ -102,11 +102,11 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
       for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) {
         const PortCounts& c = medium_.counts(node, way);
         if (c.packets + c.dropped == 0) continue;
+        const auto left = static_cast<double>(medium_.left_bytes(node, way));
         const auto rate =
             static_cast<double>((way == Fabric::Way::up ? topology_[node].up : topology_[node].down).bits_per_second);
         report_.ports.push_back({port_name(topology_, node, way), c.packets, c.bytes, c.dropped, c.lost, c.marked,
-                                 c.longest_queue,
-                                 rate == 0 || seconds == 0 ? 0 : static_cast<double>(c.bytes) * 8 / rate / seconds});
+                                 c.longest_queue, rate == 0 || seconds == 0 ? 0 : std::min(1.0, left * 8 / rate / seconds)});
         report_.lost += c.dropped + c.lost;
       }
     }

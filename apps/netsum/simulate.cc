@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "command.h"
 #include "progress.h"
+#include "quantiles.h"
 #include "sim/cluster.h"
 #include "sim/protocol.h"
 #include "sim/shrink.h"
@@ -55,13 +56,6 @@ struct Failure {
   std::string what, replay;
   std::string smallest_what, smallest_replay;  // empty: not shrunk
 };
-
-template <class T>
-T median(std::vector<T> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class SimulateCommand final : public Command {
  public:
@@ -202,9 +196,9 @@ class SimulateCommand final : public Command {
   }
 
   template <class Field>
-  [[nodiscard]] auto median_of(Field field) const {
-    std::vector<std::decay_t<decltype(results_[0].*field)>> values;
-    for (const SeedResult& result : results_) values.push_back(result.*field);
+  [[nodiscard]] double median_of(Field field) const {
+    std::vector<double> values;
+    for (const SeedResult& result : results_) values.push_back(static_cast<double>(result.*field));
     return median(std::move(values));
   }
 
@@ -288,9 +282,8 @@ class SimulateCommand final : public Command {
     add("  operations     %14llu  delivered to a rank, each judged\n", static_cast<Long>(tally_.operations));
     add("  errors         %14llu  each explained by a fault\n", static_cast<Long>(tally_.errors));
     add("  trace hash   %016llx\n\n", static_cast<Long>(combined_hash()));
-    add("  the median seed: %llu operations, %.0f turns of the window, %llu faults that hit a running job\n",
-        static_cast<Long>(median_of(&SeedResult::operations)), median_of(&SeedResult::turns),
-        static_cast<Long>(median_of(&SeedResult::live_faults)));
+    add("  the median seed: %.0f operations, %.0f turns of the window, %.0f faults that hit a running job\n",
+        median_of(&SeedResult::operations), median_of(&SeedResult::turns), median_of(&SeedResult::live_faults));
     text += "\n  faults\n";
     for (std::size_t i = 0; i < sim::fault_kinds; ++i) {
       if (tally_.faults[i] != 0)

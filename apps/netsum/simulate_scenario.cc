@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "command.h"
+#include "quantiles.h"
 #include "scenario_file.h"
 #include "sim/flow_level.h"
 #include "sim/packet_level.h"
@@ -23,7 +24,7 @@ ordered_json summary_of(std::vector<double> seconds) {
   double sum = 0;
   for (const double each : seconds) sum += each;
   return {{"min", seconds.front()},
-          {"median", seconds[seconds.size() / 2]},
+          {"median", median(seconds)},
           {"mean", sum / static_cast<double>(seconds.size())},
           {"max", seconds.back()},
           {"count", seconds.size()}};
@@ -92,15 +93,11 @@ void print_table(const sim::Experiment& experiment, const sim::Report& report, c
                 static_cast<double>(report.packets) / real, static_cast<unsigned long long>(report.lost));
   }
   std::printf("\n\n  %-16s %7s %12s %12s %12s %12s\n", "job", "ranks", "operations", "TAT ms", "iteration ms", "Gbit/s");
-  const auto median = [](std::vector<double> seconds) {
-    if (seconds.empty()) return 0.0;
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[seconds.size() / 2] * 1e3;
-  };
+  const auto milliseconds = [](const std::vector<double>& seconds) { return seconds.empty() ? 0.0 : median(seconds) * 1e3; };
   for (const sim::JobReport& job : report.jobs) {
     const double busy = job.last - job.first;
     std::printf("  %-16s %7u %12zu %12.3f %12.3f %12.3f\n", job.name.c_str(), job.ranks, job.operation_seconds.size(),
-                median(job.operation_seconds), median(job.iteration_seconds),
+                milliseconds(job.operation_seconds), milliseconds(job.iteration_seconds),
                 busy > 0 ? static_cast<double>(job.bytes) * 8e-9 / busy : 0.0);
   }
   std::vector<sim::PortReport> busiest = report.ports;

@@ -29,6 +29,7 @@ class Ns3Medium final : public Medium, private ns3_wires::User {
   [[nodiscard]] std::uint64_t queued_bytes(NodeId node, Fabric::Way way) const override {
     return wires_.queued_bytes(node, way == Fabric::Way::up);
   }
+  [[nodiscard]] std::uint64_t left_bytes(NodeId node, Fabric::Way way) const override { return counts(node, way).bytes; }
   [[nodiscard]] std::uint64_t hops() const override { return wires_.hops(); }
   [[nodiscard]] std::uint64_t events() const override { return wires_.events(); }
 

@@ -83,6 +83,18 @@ class Simulate(unittest.TestCase):
                 self.assertEqual(result.stdout, "")
                 self.assertRegex(result.stderr, r"\Anetsum: [^\n]+\n\Z")
 
+    def scenario(self, text):
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "scenario.toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def test_the_median_of_two_is_their_mean(self):
+        job = simulate("--scenario", self.scenario('''network = { hosts = 2, link = { rate = "1gbit" } }
+                                                   job = [{ bucket = [{ elements = 1000 }, { elements = 9000 }] }]'''))["jobs"][0]
+        self.assertEqual(job["tat_seconds"]["count"], 2)
+        self.assertAlmostEqual(job["tat_seconds"]["median"], job["tat_seconds"]["mean"], 9)
+
 
 if __name__ == "__main__":
     cli.main()

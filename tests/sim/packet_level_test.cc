@@ -251,6 +251,19 @@ TEST(PacketLevel, BackgroundTrafficHasItsRate) {
   }
 }
 
+// What waits at a port has not left it: a link was 1.0058 busy.
+TEST(PacketLevel, ALinkIsNeverMoreThanBusy) {
+  Experiment experiment = on(star(3, links({.bits_per_second = gigabit})));
+  add_job(experiment, {1, 2}, {{100'000, {}, {}}});
+  experiment.background.push_back({.name = "noise", .from = 3, .to = 1, .bits_per_second = 2 * gigabit});
+  experiment.end = milliseconds(2);
+  for (const PortReport& port : run_packets(experiment).ports) {
+    EXPECT_LE(port.utilisation, 1) << port.link;
+    if (port.link != "h2.up") continue;
+    EXPECT_NEAR(1, port.utilisation, 1e-4);
+  }
+}
+
 TEST(PacketLevel, ACounterThatThereIsNotIsAnError) {
   for (const char* name : {"link.h9.up.bytes", "link.h0.up.colour", "job.job7.bytes", "nothing", "switch.sw.packets"}) {
     Experiment experiment = on(star(2, {}));
