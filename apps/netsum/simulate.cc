@@ -61,23 +61,30 @@ class SimulateCommand final : public Command {
  public:
   SimulateCommand(CLI::App& app, Sections& sections) : Command(app, "simulate", sections) {
     Settings& s = settings();
+    const auto seeds = "Clusters from seeds", scenario = "A scenario in their place";
     s.add("protocol", protocol_, "NAME",
-          "switchml, atp, netreduce; switchml-chip: at chips; bump: NetReduce through a bump in the wire");
-    s.add("workers", workers_, "N|A..B", "Workers of a job; from a range, each seed draws a number");
-    s.add("jobs", jobs_, "N|A..B", "Concurrent jobs");
-    s.add("seeds", seeds_, "N|A..B", "Seeds to run; each simulates a cluster from start to end");
-    s.add("faults", faults_, "PROFILE", "none, lossy (links), crash (nodes) or chaos (everything)");
-    s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU").between(0, 256);
+          "switchml, atp, netreduce; switchml-chip: at chips; bump: NetReduce through a bump in the wire")
+        .group(seeds);
+    s.add("workers", workers_, "N|A..B", "Workers of a job; from a range, each seed draws a number").group(seeds);
+    s.add("jobs", jobs_, "N|A..B", "Concurrent jobs").group(seeds);
+    s.add("seeds", seeds_, "N|A..B", "Seeds to run; each simulates a cluster from start to end").group(seeds);
+    s.add("faults", faults_, "PROFILE", "none, lossy (links), crash (nodes) or chaos (everything)").group(seeds);
+    s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU").between(0, 256).group(seeds);
     s.add("limit", limit_, "WHAT=N,...",
-          "Limit the faults and sizes that the seed draws, as shrinking does: workers=2,without=loss+late");
+          "Limit the faults and sizes that the seed draws, as shrinking does: workers=2,without=loss+late")
+        .group(seeds);
     s.add("least", least_, "N",
-          "Fail if a kind of fault or a rare event occurred fewer times, or the median seed tests too little");
-    s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap");
-    s.add_flag("first-failure", first_failure_, "End with the first seed that fails");
-    s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails");
-    s.add("scenario", scenario_, "FILE",
-          "In place of seeds: one experiment over a network, from a TOML file (docs/simulator.md)");
-    s.add("level", level_, "LEVEL", "Level of a scenario: packet, or flow for networks too large for packets");
+          "Fail if a kind of fault or a rare event occurred fewer times, or the median seed tests too little")
+        .group(seeds);
+    s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap")
+        .group(seeds);
+    s.add_flag("first-failure", first_failure_, "End with the first seed that fails").group(seeds);
+    s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails").group(seeds);
+    s.add("scenario", scenario_, "FILE", "One experiment over a network, from a TOML file (docs/simulator.md)")
+        .group(scenario);
+    s.add("level", level_, "LEVEL", "Level of a scenario: packet, or flow for networks too large for packets")
+        .group(scenario);
+    s.exclusive(seeds, scenario);
     s.add_flag("json", json_, "Print one JSON object in place of a table");
     footer(
         "The protocol, stream and session code is that of the binaries; network, clocks and hosts are simulated, and\n"
@@ -92,7 +99,14 @@ class SimulateCommand final : public Command {
 
   int run() override {
     checking = true;
-    if (!scenario_.empty()) return simulate_scenario(scenario_, level_, json_);
+    if (!scenario_.empty()) {
+      for (const auto* name : {"protocol", "workers", "jobs", "seeds", "faults", "threads", "limit", "least", "trace",
+                               "first-failure", "no-shrink"}) {
+        refuse(name, " is for clusters from seeds: a scenario's FILE says what runs, with its own `protocol` and `seed`");
+      }
+      return simulate_scenario(scenario_, level_, json_);
+    }
+    refuse("level", " needs --scenario FILE");
     check();
     const auto began = std::chrono::steady_clock::now();
     run_seeds();
@@ -113,6 +127,10 @@ class SimulateCommand final : public Command {
   }
 
  private:
+  void refuse(const char* name, const char* why) {
+    if (const std::string& origin = settings().origin(name); !origin.empty()) throw UsageError(origin + why);
+  }
+
   void check() {
     if (!sim::make_protocol(protocol_)) {
       throw UsageError("--protocol must be switchml, switchml-chip, atp, netreduce or bump, not '" + protocol_ + "'");

@@ -83,6 +83,19 @@ class Simulate(unittest.TestCase):
                 self.assertEqual(result.stdout, "")
                 self.assertRegex(result.stderr, r"\Anetsum: [^\n]+\n\Z")
 
+    # They were ignored, without a word.
+    def test_a_scenario_takes_no_flags_of_seeds(self):
+        scenario = ["--scenario", os.path.join(os.path.dirname(__file__), "../../examples/scenarios/star.toml")]
+        for words in (["--seeds", "3"], ["--threads", "2"], ["--protocol", "atp"], ["--trace", "x"], ["--workers", "2"], ["--jobs", "1"],
+                      ["--faults", "none"], ["--limit", "jobs=1"], ["--least", "1"], ["--first-failure"], ["--no-shrink"]):
+            with self.subTest(words=words):
+                result = cli.run("simulate", *scenario, *words)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertEqual(result.stderr, f"netsum: {words[0]} is for clusters from seeds: a scenario's FILE says what runs, with "
+                                                "its own `protocol` and `seed`\n")
+        result = cli.run("simulate", "--seeds", "1", "--level", "flow")
+        self.assertEqual((result.returncode, result.stderr), (2, "netsum: --level needs --scenario FILE\n"))
+
     def scenario(self, text):
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "scenario.toml")
         with open(path, "w", encoding="utf-8") as file:
