@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "session/check.h"
+#include "sim/protocol.h"
 #include "sim/workload.h"
 #include "table_reader.h"
 #include "workload_file.h"
@@ -49,6 +51,17 @@ sim::NodeId node_named(const sim::Topology& topology, const TableReader& reader,
   return *node;
 }
 
+// Each once: who names a node twice means another one.
+std::vector<sim::NodeId> read_nodes(TableReader& reader, const std::string& key, const sim::Topology& topology) {
+  std::vector<sim::NodeId> nodes;
+  std::set<sim::NodeId> named;
+  for (const std::string& name : reader.texts(key)) {
+    nodes.push_back(node_named(topology, reader, key, name));
+    if (!named.insert(nodes.back()).second) throw reader.error(key, "names a node twice: '" + name + "'");
+  }
+  return nodes;
+}
+
 sim::Topology read_network(TableReader& reader) {
   sim::Uniform all;
   if (auto link = reader.table("link")) read_port(*link, all.link);
@@ -70,7 +83,7 @@ sim::Topology read_network(TableReader& reader) {
         fan_out.push_back(static_cast<std::uint32_t>(each));
         hosts = std::min(hosts * each, most_hosts + 1);
       }
-      if (fan_out.empty()) throw reader.error("fan_out", "is missing: for example [4, 16], 4 racks of 16 hosts");
+      if (fan_out.empty()) throw reader.missing("fan_out", ": for example [4, 16], 4 racks of 16 hosts");
       if (hosts > most_hosts) throw reader.error("fan_out", "makes more than " + std::to_string(most_hosts) + " hosts");
       topology = sim::tree(fan_out, all);
       break;
@@ -100,9 +113,7 @@ sim::Topology read_network(TableReader& reader) {
 
 void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
   const sim::Topology& topology = experiment.topology;
-  for (const std::string& name : reader.texts("aggregators")) {
-    experiment.aggregators.push_back(node_named(topology, reader, "aggregators", name));
-  }
+  experiment.aggregators = read_nodes(reader, "aggregators", topology);
   const std::vector<std::string> names = reader.texts("switches");
   if (names == std::vector<std::string>{"all"}) {
     const bool root_too = reader.flag("root", false);
@@ -111,7 +122,7 @@ void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
         experiment.switches.push_back(node);
     }
   } else {
-    for (const std::string& name : names) experiment.switches.push_back(node_named(topology, reader, "switches", name));
+    experiment.switches = read_nodes(reader, "switches", topology);
   }
   const auto index_of = [&](sim::NodeId node) {
     const auto found = std::find(experiment.switches.begin(), experiment.switches.end(), node);
@@ -137,6 +148,8 @@ void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
       if (at == of) throw parents->error(key, "is above itself: parents must lead to an aggregator");
     }
   }
+  if (reader.has("pool_slots") && experiment.protocol != "atp")
+    throw reader.error("pool_slots", "is ATP's: switches of " + experiment.protocol + " have slots for each job");
   experiment.pool_slots = static_cast<std::uint32_t>(reader.number("pool_slots", 0, 1, 1 << 24));
   reader.end();
 }
@@ -160,10 +173,17 @@ std::vector<sim::NodeId> read_hosts(TableReader& reader, const sim::Topology& to
       const sim::NodeId first = node_named(topology, reader, "hosts", name.substr(0, dots));
       const sim::NodeId last = node_named(topology, reader, "hosts", name.substr(dots + 2));
       if (first > last) throw reader.error("hosts", "ends before it begins: '" + name + "'");
-      for (sim::NodeId node = first; node <= last; ++node) {
-        if (!topology[node].is_switch) nodes.push_back(node);
+      nodes.push_back(first);
+      for (sim::NodeId node = first + 1; node <= last; ++node) {
+        if (!topology[node].is_switch || node == last) nodes.push_back(node);
       }
     }
+  }
+  std::vector<bool> named(topology.size());
+  for (const sim::NodeId node : nodes) {
+    if (topology[node].is_switch) throw reader.error("hosts", "names a switch: '" + topology[node].name + "'");
+    if (named[node]) throw reader.error("hosts", "names a host twice: '" + topology[node].name + "'");
+    named[node] = true;
   }
   return nodes;
 }
@@ -187,12 +207,12 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
       bucket.elements = each.number("elements", 0, 1, std::uint64_t{1} << 33);
       bucket.forward = each.duration("forward", Duration::zero());
       bucket.backward = each.duration("backward", Duration::zero());
-      if (bucket.elements == 0) throw each.error("elements", "is missing");
+      if (bucket.elements == 0) throw each.missing("elements");
       each.end();
       buckets.push_back(bucket);
     }
   } else {
-    if (!reader.has("elements")) throw reader.error("elements", "is missing: give elements, a model or [[job.bucket]]");
+    if (!reader.has("elements")) throw reader.missing("elements", ": give elements, a model or [[job.bucket]]");
     buckets.push_back({reader.number("elements", 1, 1, std::uint64_t{1} << 33), Duration::zero(), Duration::zero()});
   }
   if (!computes) {
@@ -204,7 +224,12 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
 void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPlan& plan) {
   const bool ring = protocol == "netreduce";
   plan.packet_elements = static_cast<std::uint32_t>(reader.number("packet_elements", 256, 64, 16'384));
-  plan.slots = static_cast<std::uint32_t>(reader.number("slots", ring ? 8 : 64, 1, 1 << 16));
+  plan.slots = static_cast<std::uint32_t>(reader.number("slots", ring ? 8 : 64, 1, session::most_slots));
+  const auto check = [&](const char* key, const std::string& why) {
+    if (!why.empty()) throw reader.error(key, "is wrong: " + why);
+  };
+  check("packet_elements", sim::make_protocol(protocol)->rules().check_packet(plan.packet_elements));
+  check("slots", session::check_slots(plan.slots));
   if (protocol == "atp") {
     plan.indexing = static_cast<std::uint32_t>(reader.choice("indexing", {"rehash", "hash", "linear"}, 0));
     plan.congestion_control = reader.flag("congestion_control", true);
@@ -226,11 +251,10 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
   plan.attempts = 1;
   plan.operation_deadline = reader.duration("deadline", std::chrono::seconds(120));
   read_protocol(reader, experiment.protocol, plan);
-  for (const std::string& name : reader.texts("aggregators")) {
-    const sim::NodeId node = node_named(experiment.topology, reader, "aggregators", name);
+  for (const sim::NodeId node : read_nodes(reader, "aggregators", experiment.topology)) {
     const auto found = std::find(experiment.aggregators.begin(), experiment.aggregators.end(), node);
     if (found == experiment.aggregators.end())
-      throw reader.error("aggregators", "names a node that is not an aggregator: '" + name + "'");
+      throw reader.error("aggregators", "names a node that is not an aggregator: '" + experiment.topology[node].name + "'");
     plan.aggregators.push_back(static_cast<std::uint32_t>(found - experiment.aggregators.begin()));
   }
   const auto index_of = [&](sim::NodeId node) {
@@ -266,13 +290,14 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
   if (flow.from == flow.to) throw reader.error("to", "must be another node than from");
   flow.start = reader.duration("start", Duration::zero());
   flow.stop = reader.duration("stop", for_ever);
-  flow.tcp = reader.text("tcp", "");
-  if (!flow.tcp.empty()) {
+  if (reader.has("tcp")) {
+    const std::vector<std::string> controls{"reno", "dctcp", "cubic"};
+    flow.tcp = controls[reader.choice("tcp", controls, 0)];
     reader.end();
     return flow;
   }
   flow.bits_per_second = reader.rate("rate", 0);
-  if (flow.bits_per_second == 0) throw reader.error("rate", "is missing");
+  if (flow.bits_per_second == 0) throw reader.missing("rate");
   flow.frame_bytes = static_cast<std::uint32_t>(reader.number("frame", 1514, 64, 65'535));
   flow.on = reader.duration("on", Duration::zero());
   flow.off = reader.duration("off", Duration::zero());
@@ -295,12 +320,12 @@ sim::Experiment parse_scenario(const std::string& text, const std::string& path)
   experiment.end = top.duration("end", for_ever);
   experiment.control_delay = top.duration("control_delay", experiment.control_delay);
   auto network = top.table("network");
-  if (!network) throw top.error("network", "is missing");
+  if (!network) throw top.missing("network");
   experiment.topology = read_network(*network);
   if (auto aggregation = top.table("aggregation")) read_aggregation(*aggregation, experiment);
   if (experiment.aggregators.empty()) experiment.aggregators.push_back(0);
   std::vector<TableReader> jobs = top.tables("job");
-  if (jobs.empty()) throw top.error("job", "is missing");
+  if (jobs.empty()) throw top.missing("job");
   std::set<std::string> names;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     experiment.jobs.push_back(read_job(jobs[i], experiment, path, i));

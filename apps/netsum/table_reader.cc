@@ -2,14 +2,46 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
+#include <utility>
 
 namespace netsum::app {
+namespace {
+
+// Letters to put in, take out or change.
+std::size_t distance(const std::string& one, const std::string& other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t changed = diagonal + (one[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+bool mistyped(const std::string& typed, const std::string& meant) {
+  return distance(typed, meant) <= (meant.size() + 1) / 3;
+}
+
+}  // namespace
 
 UsageError TableReader::error(const std::string& key, const std::string& what) const {
   const TomlValue* const node = table_.get(key);
   const std::uint32_t line = node != nullptr ? node->line : table_.line;
   return UsageError(file_ + (line > 0 ? ", line " + std::to_string(line) : "") + ": `" + path_ + key + "` " + what);
+}
+
+UsageError TableReader::missing(const std::string& key, const std::string& hint) const {
+  for (const auto& [typed, node] : table_.values) {
+    if (!known_.contains(typed) && mistyped(typed, key))
+      return error(typed, "is an unknown key: did you mean `" + key + "`?");
+  }
+  return error(key, "is missing" + hint);
 }
 
 const TomlValue* TableReader::get(const std::string& key) {
@@ -26,7 +58,7 @@ std::string TableReader::text(const std::string& key, const std::string& otherwi
 }
 
 std::string TableReader::text(const std::string& key) {
-  if (get(key) == nullptr) throw error(key, "is missing");
+  if (get(key) == nullptr) throw missing(key);
   return text(key, "");
 }
 
@@ -179,15 +211,20 @@ std::vector<std::string> TableReader::keys() const {
   return all;
 }
 
-std::string TableReader::known() const {
+UsageError TableReader::unknown(const std::string& key) const {
   std::string all;
-  for (const std::string& key : known_) all += (all.empty() ? "" : ", ") + key;
-  return all;
+  const std::string* nearest = nullptr;
+  for (const std::string& each : known_) {
+    all += (all.empty() ? "" : ", ") + each;
+    if (mistyped(key, each) && (nearest == nullptr || distance(key, each) < distance(key, *nearest))) nearest = &each;
+  }
+  const std::string meant = nearest == nullptr ? "; the" : ": did you mean `" + *nearest + "`? The";
+  return error(key, "is an unknown key" + meant + " keys here are " + all);
 }
 
 void TableReader::end() const {
   for (const auto& [key, node] : table_.values) {
-    if (!known_.contains(key)) throw error(key, "is an unknown key; the keys here are " + known());
+    if (!known_.contains(key)) throw unknown(key);
   }
 }
 

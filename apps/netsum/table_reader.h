@@ -22,6 +22,8 @@ class TableReader {
 
   [[nodiscard]] bool has(const std::string& key) const { return table_.get(key) != nullptr; }
   [[nodiscard]] UsageError error(const std::string& key, const std::string& what) const;
+  // For a key that must be there: names a mistyped one in its place.
+  [[nodiscard]] UsageError missing(const std::string& key, const std::string& hint = "") const;
 
   [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise);
   [[nodiscard]] std::string text(const std::string& key);  // must be there
@@ -49,7 +51,7 @@ class TableReader {
 
  private:
   [[nodiscard]] const TomlValue* get(const std::string& key);
-  [[nodiscard]] std::string known() const;
+  [[nodiscard]] UsageError unknown(const std::string& key) const;
   template <class Parse>
   [[nodiscard]] auto parsed(const std::string& key, const Parse& parse, decltype(parse("")) otherwise);
 

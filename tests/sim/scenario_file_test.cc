@@ -96,6 +96,42 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
   EXPECT_EQ(0U, complaint("[network\n").find("test.toml, line 1, column 9: this is not TOML")) << complaint("[network\n");
 }
 
+// These were taken in silence, or told of without a place.
+TEST(ScenarioFile, RefusesWhatCannotBeMeant) {
+  const std::string aggregation = std::string(small) + "[aggregation]\n";
+  EXPECT_EQ("test.toml, line 5: `job[0].hosts` names a host twice: 'h1'",
+            complaint(small + std::string("hosts = [\"all\", \"h1\"]")));
+  EXPECT_EQ("test.toml, line 5: `job[0].hosts` names a switch: 'sw'",
+            complaint(small + std::string("hosts = [\"h0\", \"sw\"]")));
+  EXPECT_EQ("test.toml, line 5: `job[0].hosts` names a switch: 'sw'",
+            complaint(small + std::string("hosts = [\"sw..h1\"]")));
+  EXPECT_EQ("test.toml, line 6: `aggregation.aggregators` names a node twice: 'h1'",
+            complaint(aggregation + "aggregators = [\"h1\", \"sw\", \"h1\"]"));
+  EXPECT_EQ("test.toml, line 6: `aggregation.switches` names a node twice: 'sw'",
+            complaint(aggregation + "switches = [\"sw\", \"sw\"]"));
+  EXPECT_EQ("test.toml, line 5: `job[0].aggregators` names a node twice: 'sw'",
+            complaint(small + std::string("aggregators = [\"sw\", \"sw\"]")));
+  EXPECT_EQ("test.toml, line 6: `aggregation.pool_slots` is ATP's: switches of switchml have slots for each job",
+            complaint(aggregation + "pool_slots = 8"));
+  EXPECT_EQ("test.toml, line 5: `job[0].slots` is wrong: 100 slots per lane are not a power of two up to 4096",
+            complaint(small + std::string("slots = 100")));
+  EXPECT_EQ(0U, complaint(small + std::string("packet_elements = 100"))
+                    .find("test.toml, line 5: `job[0].packet_elements` is wrong: packets of 100 elements are not possible"));
+  EXPECT_EQ("test.toml, line 8: `background[0].tcp` is one of reno, dctcp, cubic",
+            complaint(small + std::string("[[background]]\nfrom = \"h0\"\nto = \"h1\"\ntcp = \"vegas\"")));
+}
+
+TEST(ScenarioFile, AMistypedKeyIsNamedWithTheOneThatIsMeant) {
+  EXPECT_EQ("test.toml, line 4: `job[0].elemnts` is an unknown key: did you mean `elements`?",
+            complaint("[network]\nhosts = 2\n[[job]]\nelemnts = 1000\n"));
+  EXPECT_EQ("test.toml, line 1: `netwrok` is an unknown key: did you mean `network`?", complaint("[netwrok]\nhosts = 2\n"));
+  EXPECT_EQ(
+      0U,
+      complaint(small + std::string("slotss = 8"))
+          .find(
+              "test.toml, line 5: `job[0].slotss` is an unknown key: did you mean `slots`? The keys here are aggregators,"));
+}
+
 TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {
   const sim::Experiment experiment = parse_scenario(
       "[network]\nkind = \"tree\"\nfan_out = [2, 2, 2]\n[aggregation]\nswitches = \"all\"\n[[job]]\nelements = 1\n", "t");
