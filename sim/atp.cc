@@ -282,6 +282,10 @@ class Atp final : public Protocol {
         config, jobs::lane_keys(plan.admission, plan.lane % plan.scenario->lanes, config.server, config.first_hop));
   }
 
+  [[nodiscard]] std::vector<CounterValue> worker_counters() const override {
+    return wire::counter_values(atp::WorkerCounters{});
+  }
+
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, true};
     auto& bytes = forgery.bytes;

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/scenario.h"
@@ -50,6 +52,13 @@ struct Experiment {
   // Counters by name, as docs/simulator.md lists them, in bins of this length.
   std::vector<std::string> series;
   Duration bin = std::chrono::milliseconds(1);
+};
+
+// What an experiment has that a run cannot do.
+struct ImpossibleExperiment : std::invalid_argument {
+  ImpossibleExperiment(std::string key_of_file, const std::string& why)
+      : std::invalid_argument(why), key(std::move(key_of_file)) {}
+  std::string key;  // of a scenario file: "job[0].wire"
 };
 
 struct JobReport {

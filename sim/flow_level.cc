@@ -86,11 +86,13 @@ class FlowLevel {
       : experiment_(experiment), report_(report), resources_(experiment), background_(resources_.size()) {
     for (NodeId node = 0; node < experiment.topology.size(); ++node) {
       if (experiment.topology[node].up.loss > 0 || experiment.topology[node].down.loss > 0)
-        throw std::invalid_argument("there are losses at " + experiment.topology[node].name +
-                                    ": only --level packet has them");
+        throw ImpossibleExperiment("network",
+                                   "has losses at " + experiment.topology[node].name + ": only --level packet has them");
     }
-    for (const BackgroundFlow& flow : experiment.background) {
-      if (!flow.tcp.empty()) throw std::invalid_argument("only ns-3 has TCP (docs/simulator.md)");
+    for (std::size_t flow = 0; flow < experiment.background.size(); ++flow) {
+      if (experiment.background[flow].tcp.empty()) continue;
+      throw ImpossibleExperiment("background[" + std::to_string(flow) + "].tcp",
+                                 "is TCP, and only ns-3 has TCP (docs/simulator.md)");
     }
     for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
       jobs_.emplace_back(experiment, job, resources_);
@@ -98,6 +100,7 @@ class FlowLevel {
       jobs_.back().begin_iteration(origin + experiment.jobs[job].start + 2 * experiment.control_delay);
       jobs_.back().due += lasting(jobs_.back().paths.first_round);
     }
+    check_buffers();
     find_shared();
   }
 
@@ -152,6 +155,33 @@ class FlowLevel {
   }
 
  private:
+  // Whole windows may wait at a port: with less room packets are lost, and repeating them takes longer than all else.
+  void check_buffers() const {
+    const Topology& topology = experiment_.topology;
+    const auto check = [](double waiting, std::uint64_t buffer, const std::string& at) {
+      if (waiting <= static_cast<double>(buffer) * (1 + 1e-9)) return;
+      throw ImpossibleExperiment("network", "has a buffer of " + std::to_string(buffer) + " bytes at " + at + ", where " +
+                                                std::to_string(std::llround(waiting)) +
+                                                " may wait: what is lost there, only --level packet has");
+    };
+    std::vector<double> at_node(topology.size());
+    for (NodeId node = 0; node < topology.size(); ++node) {
+      if (topology[node].above == no_node) continue;
+      for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) {
+        const bool up = way == Fabric::Way::up;
+        const PortPlan& port = up ? topology[node].up : topology[node].down;
+        if (port.bits_per_second == 0) continue;
+        double waiting = 0;
+        for (const FlowJob& job : jobs_)
+          waiting += job.paths.window * job.paths.load[up ? Resources::up(node) : Resources::down(node)];
+        check(waiting, port.buffer_bytes, port_name(topology, node, way));
+        at_node[up ? node : topology[node].above] += waiting;
+      }
+    }
+    for (NodeId node = 0; node < topology.size(); ++node)
+      check(at_node[node], topology[node].shared_buffer_bytes, topology[node].name);
+  }
+
   // What one job alone uses limits that job once and for all.
   void find_shared() {
     std::vector<bool> noisy(resources_.size());

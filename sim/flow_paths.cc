@@ -81,11 +81,12 @@ class Builder {
         paths_.round_trip = std::max(paths_.round_trip, round_trip(job_.nodes[rank], switch_of(rank), aggregator));
       }
     }
+    // NetReduce's window is of whole messages: the next begins when one has all its results.
+    const double packets = experiment_.protocol == "netreduce" ? job_.plan.message_packets : 1;
+    paths_.window = lanes * job_.plan.slots * packets * elements_;
     if (paths_.round_trip > 0) {
-      // NetReduce's window is of whole messages: the next begins when one has all its results.
-      const double packets = experiment_.protocol == "netreduce" ? job_.plan.message_packets : 1;
       const double turn = paths_.round_trip + (packets - 1) * slowest_packet();
-      paths_.most = std::min(paths_.most, lanes * job_.plan.slots * packets * elements_ / turn);
+      paths_.most = std::min(paths_.most, paths_.window / turn);
     }
     // SwitchML agrees on the first exponents before it sends values (§4.6): with short packets, so without their bytes.
     if (experiment_.protocol == "switchml" && job_.training.wire == WireFormat::native) {

@@ -37,6 +37,7 @@ class Resources {
 
 struct FlowPaths {
   std::vector<double> load;  // of each resource, for an element
+  double window = 0;         // elements that are on their way at most
   double most = 0;           // elements a second, that ranks and their window allow
   double round_trip = 0;     // seconds: of a chunk, through the deepest switches
   double first_round = 0;    // before the first values of a stream that was idle

@@ -46,7 +46,7 @@ class Medium {
   [[nodiscard]] virtual bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes) = 0;
   // Before run(). The number by which tcp_bytes() knows it. Throws std::invalid_argument where there is no TCP.
   [[nodiscard]] virtual std::size_t add_tcp(const TcpPlan&) {
-    throw std::invalid_argument("only ns-3 has TCP (docs/simulator.md)");
+    throw std::invalid_argument("is TCP, and only ns-3 has TCP (docs/simulator.md)");
   }
   [[nodiscard]] virtual std::uint64_t tcp_bytes(std::size_t) const { return 0; }  // received
   // Until nothing is due any more, stop() was called, or `end` has passed: false where something is due behind it. A call

@@ -259,6 +259,12 @@ class Netreduce final : public Protocol {
     return netreduce::make_worker_lane(config, jobs::ring_keys(plan.admission, of_site));
   }
 
+  [[nodiscard]] std::vector<CounterValue> worker_counters() const override {
+    std::vector<CounterValue> counters = wire::counter_values(netreduce::RoceHostCounters{});
+    for_each_counter(roce::QueuePairCounters{}, [&](const CounterValue& counter) { counters.push_back(counter); });
+    return counters;
+  }
+
   // In RoCE nothing but the source address distinguishes a stranger who knows the connection from its real end.
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, false};

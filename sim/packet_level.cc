@@ -19,6 +19,10 @@ namespace {
 constexpr std::uint32_t pool_slots_of_slot = 4;  // of a job, by default: few of its chunks then collide
 constexpr HostId nobody = UINT32_MAX;            // a background packet's receiver
 
+std::string key_of(const char* list, std::size_t index, const char* key) {
+  return std::string(list) + "[" + std::to_string(index) + "]." + key;
+}
+
 // The cluster as hosts know it.
 Scenario cluster_of(const Experiment& experiment) {
   Scenario cluster;
@@ -72,7 +76,11 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
       if (plan.tcp.empty()) {
         add(origin_ + plan.start, Kind::background, flow);
       } else {
-        background_[flow].tcp = medium_.add_tcp({plan.from, plan.to, plan.tcp, plan.start, plan.stop});
+        try {
+          background_[flow].tcp = medium_.add_tcp({plan.from, plan.to, plan.tcp, plan.start, plan.stop});
+        } catch (const std::invalid_argument& why) {
+          throw ImpossibleExperiment(key_of("background", flow, "tcp"), why.what());
+        }
       }
     }
     add_sampler();
@@ -162,9 +170,20 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     processes_.push_back(std::move(process));
   }
 
+  void check_job(std::size_t job) const {
+    const JobPlan& plan = experiment_.jobs[job].plan;
+    const std::uint32_t most = protocol_->rules().max_world_size;
+    if (plan.workers > most) {
+      throw ImpossibleExperiment(key_of("job", job, "hosts"),
+                                 "are " + std::to_string(plan.workers) + ", and a job of " + experiment_.protocol +
+                                     " has at most " + std::to_string(most) + " ranks: only --level flow has more");
+    }
+  }
+
   void add_workers() {
     HostId id = first_worker_;
     for (std::uint32_t job = 0; job < experiment_.jobs.size(); ++job) {
+      check_job(job);
       const ExperimentJob& plan = experiment_.jobs[job];
       first_host_.push_back(id);
       trainings_.emplace_back(plan.training, plan.plan.workers, origin_);
@@ -185,7 +204,13 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
   void add_sampler() {
     if (experiment_.series.empty()) return;
     sampler_.emplace();
-    for (const std::string& name : experiment_.series) add_series(name);
+    for (const std::string& name : experiment_.series) {
+      try {
+        add_series(name);
+      } catch (const std::invalid_argument& why) {
+        throw ImpossibleExperiment("output.series", why.what());
+      }
+    }
     add(origin_ + experiment_.bin, Kind::sample, 0);
   }
 
@@ -209,18 +234,16 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
       for (std::size_t i = 0; i < nodes.size(); ++i) {
         if (topology_[nodes[i]].name != parts.whose) continue;
         const auto id = static_cast<HostId>(i + (below ? experiment_.aggregators.size() : 0));
-        return sampler_->add(name, {[this, id, what = parts.what] {
-                                      Tally tally;
-                                      count_events(id, tally);
-                                      const auto found = tally.events.find(what);
-                                      if (found == tally.events.end())
-                                        throw std::invalid_argument("there is no counter '" + what + "'");
-                                      return static_cast<double>(found->second);
-                                    },
-                                    false});
+        const auto events = [this, id] {
+          Tally tally;
+          count_events(id, tally);
+          return tally.events;
+        };
+        if (!events().contains(parts.what)) break;
+        return sampler_->add(name, {[events, what = parts.what] { return static_cast<double>(events().at(what)); }, false});
       }
     }
-    throw std::invalid_argument("there is no counter '" + name + "'");
+    throw std::invalid_argument("has no counter '" + name + "'");
   }
 
   [[nodiscard]] std::uint64_t delivered(const Flow& flow) const {
@@ -249,13 +272,15 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
               },
               false};
     }
+    const std::vector<CounterValue> known = protocol_->worker_counters();
+    if (std::none_of(known.begin(), known.end(), [&](const CounterValue& counter) { return counter.name == what; }))
+      throw std::invalid_argument("has no counter of ranks '" + what + "'");
     return {[over_ranks, what] {
               return over_ranks([&](const WorkerHost& rank) {
                 const std::vector<CounterValue> counters = rank.counters();
                 const auto found =
                     std::find_if(counters.begin(), counters.end(), [&](const CounterValue& c) { return c.name == what; });
-                if (found == counters.end() && !counters.empty())
-                  throw std::invalid_argument("there is no counter '" + what + "'");
+                if (found == counters.end() && !counters.empty()) throw Violation("ranks do not count '" + what + "'");
                 return found == counters.end() ? 0.0 : static_cast<double>(found->value);
               });
             },

@@ -118,6 +118,8 @@ class Protocol {
     return nullptr;
   }
   [[nodiscard]] virtual std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const = 0;
+  // The counters that its lanes have, all 0.
+  [[nodiscard]] virtual std::vector<CounterValue> worker_counters() const { return {}; }
   [[nodiscard]] virtual std::unique_ptr<PathProbe> path_probe(const Endpoint& aggregator,
                                                               std::uint32_t packet_elements) const = 0;
   [[nodiscard]] virtual std::unique_ptr<Tap> tap(const Scenario& scenario) const = 0;

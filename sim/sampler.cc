@@ -7,7 +7,7 @@ namespace netsum::sim {
 
 CounterName::CounterName(const std::string& name) {
   const std::size_t first = name.find('.'), last = name.rfind('.');
-  if (first == std::string::npos || last == first) throw std::invalid_argument("there is no counter '" + name + "'");
+  if (first == std::string::npos || last == first) throw std::invalid_argument("has no counter '" + name + "'");
   of = name.substr(0, first);
   whose = name.substr(first + 1, last - first - 1);
   what = name.substr(last + 1);
@@ -33,7 +33,7 @@ std::string port_name(const Topology& topology, NodeId node, Fabric::Way way) {
 }
 
 Sampler::Value port_value(const Topology& topology, const Medium& medium, const CounterName& name) {
-  const auto none = [&] { return std::invalid_argument("there is no counter 'link." + name.whose + "." + name.what + "'"); };
+  const auto none = [&] { return std::invalid_argument("has no counter 'link." + name.whose + "." + name.what + "'"); };
   const std::size_t dot = name.whose.rfind('.');
   if (dot == std::string::npos) throw none();
   const auto node = topology.find(name.whose.substr(0, dot));

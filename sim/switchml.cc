@@ -251,6 +251,10 @@ class Switchml final : public Protocol {
     return switchml::make_worker_lane(config);
   }
 
+  [[nodiscard]] std::vector<CounterValue> worker_counters() const override {
+    return wire::counter_values(switchml::WorkerCounters{});
+  }
+
   [[nodiscard]] Forgery forge(std::span<const std::byte> overheard, Random& random) const override {
     Forgery forgery{{overheard.begin(), overheard.end()}, true};
     auto& bytes = forgery.bytes;

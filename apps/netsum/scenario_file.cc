@@ -345,6 +345,17 @@ sim::Experiment parse_scenario(const std::string& text, const std::string& path)
   return experiment;
 }
 
+UsageError error_in_scenario(const std::string& path, const std::string& key, const std::string& what) {
+  const TomlTable root = parse_toml(read_whole(path), path);
+  TableReader at(root, path, "");
+  const std::size_t dot = key.find('.');
+  if (dot == std::string::npos) return at.error(key, what);
+  const std::string table = key.substr(0, dot), inside = key.substr(dot + 1);
+  if (const std::size_t bracket = table.find('['); bracket != std::string::npos)
+    return at.tables(table.substr(0, bracket)).at(std::stoul(table.substr(bracket + 1))).error(inside, what);
+  return at.table(table)->error(inside, what);
+}
+
 sim::Experiment read_scenario(const std::string& path) {
   return parse_scenario(read_whole(path), path);
 }

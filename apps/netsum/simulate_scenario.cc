@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
@@ -128,6 +129,10 @@ int simulate_scenario(const std::string& path, const std::string& level, bool js
   sim::Report report;
   try {
     report = run(experiment);
+  } catch (const sim::ImpossibleExperiment& error) {
+    throw error_in_scenario(path, error.key, error.what());
+  } catch (const std::bad_alloc&) {
+    throw UsageError(path + ": there is no memory left: use fewer elements or ranks, or --level flow");
   } catch (const std::invalid_argument& error) {
     throw UsageError(path + ": " + error.what());
   }

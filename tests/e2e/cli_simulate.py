@@ -102,6 +102,21 @@ class Simulate(unittest.TestCase):
             file.write(text)
         return path
 
+    def test_what_a_level_cannot_do_is_told_with_its_place(self):
+        path = self.scenario('''[network]
+hosts = 2
+link = { rate = "1gbit", buffer = "40kB" }
+[[job]]
+elements = 1000
+[output]
+series = "job.job0.colour"
+''')
+        for level, place in (("packet", "line 7: `output.series` has no counter of ranks 'colour'"),
+                             ("flow", "line 1: `network` has a buffer of 40000 bytes at h0.up")):
+            result = cli.run("simulate", "--scenario", path, "--level", level)
+            self.assertEqual(result.returncode, 2)
+            self.assertRegex(result.stderr, rf"\Anetsum: {path}, {place}[^\n]*\n\Z")
+
     def test_the_median_of_two_is_their_mean(self):
         job = simulate("--scenario", self.scenario('''network = { hosts = 2, link = { rate = "1gbit" } }
                                                    job = [{ bucket = [{ elements = 1000 }, { elements = 9000 }] }]'''))["jobs"][0]

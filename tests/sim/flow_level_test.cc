@@ -92,7 +92,21 @@ TEST(FlowLevel, TakesFiftyThousandRanks) {
 TEST(FlowLevel, RefusesWhatItCannotKnow) {
   const Experiment lossy =
       app::parse_scenario("[network]\nhosts = 2\nlink = { loss = 0.1 }\n[[job]]\nelements = 1000\n", "test.toml");
-  EXPECT_THROW((void)run_flows(lossy), std::invalid_argument);
+  EXPECT_THROW((void)run_flows(lossy), ImpossibleExperiment);
+  const auto with_buffer = [](const std::string& where, const char* size) {
+    return app::parse_scenario("[network]\nhosts = 2\nlink = { rate = \"1gbit\" " +
+                                   (where == "link" ? std::string(", buffer = \"") + size + "\"" : "") + " }\n" +
+                                   (where == "switch" ? std::string("switch = { buffer = \"") + size + "\" }\n" : "") +
+                                   "[[job]]\nelements = 100_000\n",
+                               "test.toml");
+  };
+  // A window is 64 packets of 1118 bytes; packets are lost where there is less room.
+  EXPECT_NO_THROW((void)run_flows(with_buffer("link", "71552B")));
+  EXPECT_EQ(0U, run_packets(with_buffer("link", "71552B")).lost);
+  EXPECT_THROW((void)run_flows(with_buffer("link", "71551B")), ImpossibleExperiment);
+  EXPECT_LT(0U, run_packets(with_buffer("link", "65kB")).lost);
+  EXPECT_NO_THROW((void)run_flows(with_buffer("switch", "143104B")));
+  EXPECT_THROW((void)run_flows(with_buffer("switch", "143103B")), ImpossibleExperiment);
 }
 
 }  // namespace

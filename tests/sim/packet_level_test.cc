@@ -7,6 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "sim/protocol.h"
 #include "sim/random.h"
 #include "sim/workload.h"
 #include "small_experiments.h"
@@ -265,12 +266,29 @@ TEST(PacketLevel, ALinkIsNeverMoreThanBusy) {
 }
 
 TEST(PacketLevel, ACounterThatThereIsNotIsAnError) {
-  for (const char* name : {"link.h9.up.bytes", "link.h0.up.colour", "job.job7.bytes", "nothing", "switch.sw.packets"}) {
+  for (const char* name : {"link.h9.up.bytes", "link.h0.up.colour", "job.job7.bytes", "nothing", "switch.sw.packets",
+                           "job.job0.colour", "aggregator.sw.colour"}) {
     Experiment experiment = on(star(2, {}));
     add_job(experiment, {1, 2}, {{1000, {}, {}}});
-    experiment.series = {name};
-    EXPECT_THROW((void)run_packets(experiment), std::invalid_argument) << name;
+    experiment.series = {name};  // of a run that ends within the first bin
+    EXPECT_THROW((void)run_packets(experiment), ImpossibleExperiment) << name;
   }
+}
+
+TEST_P(EachProtocol, RanksHaveTheCountersThatAreKnownBefore) {
+  Experiment experiment = on(star(3, links({.bits_per_second = gigabit})), GetParam());
+  add_job(experiment, {1, 2}, {{100'000, {}, {}}});
+  experiment.bin = microseconds(100);
+  const std::vector<CounterValue> counters = make_protocol(GetParam())->worker_counters();
+  EXPECT_FALSE(counters.empty());
+  for (const CounterValue& counter : counters) experiment.series.push_back(std::string("job.job0.") + counter.name);
+  EXPECT_EQ("", run_packets(experiment).failure);
+}
+
+TEST_P(EachProtocol, MoreRanksThanAJobHasAreRefused) {
+  Experiment experiment = on(star(4097, {}), GetParam());
+  add_job(experiment, hosts_of(experiment.topology), {{1000, {}, {}}});
+  EXPECT_THROW((void)run_packets(experiment), ImpossibleExperiment);
 }
 
 TEST(PacketLevel, AnAggregatorThatRefusesEndsTheRunWithItsWords) {
