@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <ratio>
 #include <string>
 #include <unordered_map>
 #include <vector>
