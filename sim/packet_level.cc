@@ -178,6 +178,10 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
                                  "are " + std::to_string(plan.workers) + ", and a job of " + experiment_.protocol +
                                      " has at most " + std::to_string(most) + " ranks: only --level flow has more");
     }
+    if (experiment_.jobs[job].training.wire != WireFormat::native && experiment_.protocol != "switchml") {
+      throw ImpossibleExperiment(key_of("job", job, "wire"), "is SwitchML's: packets of " + experiment_.protocol +
+                                                                 " have 32 bits an element, but at --level flow");
+    }
   }
 
   void add_workers() {

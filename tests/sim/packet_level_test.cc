@@ -285,6 +285,17 @@ TEST_P(EachProtocol, RanksHaveTheCountersThatAreKnownBefore) {
   EXPECT_EQ("", run_packets(experiment).failure);
 }
 
+// As in the product, which has no other of ATP and NetReduce: it was ignored.
+TEST_P(EachProtocol, AWireFormatIsSwitchMLs) {
+  Experiment experiment = on(star(2, links({.bits_per_second = gigabit})), GetParam());
+  add_job(experiment, {1, 2}, {{1000, {}, {}}}).training.wire = WireFormat::float16;
+  if (experiment.protocol == "switchml") {
+    EXPECT_EQ("", run_packets(experiment).failure);
+  } else {
+    EXPECT_THROW((void)run_packets(experiment), ImpossibleExperiment);
+  }
+}
+
 TEST_P(EachProtocol, MoreRanksThanAJobHasAreRefused) {
   Experiment experiment = on(star(4097, {}), GetParam());
   add_job(experiment, hosts_of(experiment.topology), {{1000, {}, {}}});
