@@ -6,10 +6,12 @@
 
 #include <functional>
 #include <protozero/pbf_writer.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "control/digest.h"
 #include "control/fingerprint.h"
 #include "encoding/codec.h"
 #include "jobs/atp_job.h"
@@ -18,9 +20,11 @@
 #include "jobs/switchml_job.h"
 #include "jobs/tree.h"
 #include "netsum/error.h"
+#include "seal/sealer.h"
 #include "session/check.h"
 #include "wire/atp.h"
 #include "wire/netreduce.h"
+#include "wire/samples.h"
 #include "wire/switchml.h"
 
 namespace netsum::control {
@@ -294,6 +298,23 @@ TEST(Border, TheFingerprintIsThatOfTheseLayouts) {
                                 "run_bytes: number", "rank_keys: ", "5 own: bytes "}) {
     EXPECT_NE(std::string::npos, all.find(own)) << own << ": " << all;
   }
+}
+
+// A tag that is computed otherwise is another fingerprint: packets would be dropped, where a join can be refused.
+TEST(Border, TheFingerprintIsOfSealedPacketsToo) {
+  std::string all = layouts();
+  const auto append = [&all](const std::vector<std::byte>& bytes) {
+    all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  append(wire::samples());
+  for (const PacketSecurity security : {PacketSecurity::tag, PacketSecurity::encrypt}) {
+    std::vector<std::byte> packet(3000);
+    seal::Sealer(security, seal::PacketKey(seal::PacketKey::Bytes{}), 0).seal(packet, 20);
+    EXPECT_NE(std::vector<std::byte>(packet.size()), packet);
+    append(packet);
+  }
+  const Digest digest = sha256(all);
+  EXPECT_EQ(hexadecimal(std::span(digest).first<8>()), fingerprint());
 }
 
 // Every sentence that is ours to say passes at the other end.
