@@ -20,7 +20,11 @@ class BitRows {
   void insert(std::size_t row, std::size_t column) {
     bits_[row * words_ + (column >> 6)] |= std::uint64_t{1} << (column & 63);
   }
+  void erase(std::size_t row, std::size_t column) {
+    bits_[row * words_ + (column >> 6)] &= ~(std::uint64_t{1} << (column & 63));
+  }
   void clear(std::size_t row) { std::fill_n(bits_.begin() + static_cast<std::ptrdiff_t>(row * words_), words_, 0); }
+  [[nodiscard]] const std::vector<std::uint64_t>& words() const { return bits_; }
   [[nodiscard]] std::size_t count(std::size_t row) const {
     std::size_t sum = 0;
     for (std::size_t word = 0; word < words_; ++word) {

@@ -110,7 +110,7 @@ struct Aggregator::Impl {
         pool(pool_of(options)),
         groups(groups_of(options)),
         says_group(!options.multicast.empty()),
-        group_carried(groups && transport::is_loopback(transport::resolve(options.listen))),
+        group_within_host(groups && transport::is_loopback(transport::resolve(options.listen))),
         cookies(of_node.cookies),
         attachments(of_node.sockets.attachments),
         broker(options.local_users,
@@ -129,7 +129,7 @@ struct Aggregator::Impl {
     service::SwitchMlService::Surroundings surroundings;
     surroundings.cookies = cookies;
     if (groups) {
-      surroundings.group_carried = group_carried;
+      surroundings.group_within_host = group_within_host;
       surroundings.group = [this](const std::string& job, std::size_t lane) { return groups->group_of(job, lane); };
     }
     surroundings.starting = [this](const session::StartJob& start) {
@@ -172,8 +172,8 @@ struct Aggregator::Impl {
   const bool chip;
   const atp::SwitchConfig pool;
   const std::optional<transport::GroupRange> groups;
-  const bool says_group;     // somebody asked for it
-  const bool group_carried;  // it stays on this host
+  const bool says_group;  // somebody asked for it
+  const bool group_within_host;
   const EndpointCookies cookies;
   const std::shared_ptr<transport::Attachments> attachments;
   daemon::Broker broker;  // outlives the node, which tells it of jobs

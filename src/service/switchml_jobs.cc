@@ -126,7 +126,7 @@ std::vector<switchml::SwitchJobConfig> SwitchMlJobs<Machine>::configs_of(const s
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     switchml::SwitchJobConfig& config = configs.emplace_back(jobs::switchml_job(start, lane, switches));
     if (!config.tree && surroundings_.group) config.group = surroundings_.group(start.job, lane);
-    config.group_carried = surroundings_.group_carried;
+    config.group_within_host = surroundings_.group_within_host;
   }
   return configs;
 }

@@ -18,7 +18,7 @@ namespace netsum::service {
 struct SwitchMlSurroundings {
   EndpointCookies cookies;                                                  // told in answers to probes
   std::function<Endpoint(const std::string& job, std::size_t lane)> group;  // of IP multicast, for the job's results
-  bool group_carried = false;                                               // to all that join it (audience.h)
+  bool group_within_host = false;
   // Before the first lane serves a job, and before the first one ends it.
   std::function<void(const session::StartJob&)> starting;
   std::function<void(std::uint64_t job_epoch)> stopping;

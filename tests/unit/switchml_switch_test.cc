@@ -870,12 +870,12 @@ class SwitchGroupTest : public SwitchTest {
   static constexpr std::uint32_t members = 5, slots = 2;
 
   void SetUp() override { add_job(true, members - 1); }
-  void add_job(bool with_group, std::uint32_t listeners, bool carried = false) {
+  void add_job(bool with_group, std::uint32_t listeners, bool within_host = false) {
     switch_.remove_job(epoch);
     memory_.assign(switchml::Switch::memory_bytes(256, slots, members) / 64 + 1, {});
     switchml::SwitchJobConfig config{epoch, 256, slots, {}};
     if (with_group) config.group = group;
-    config.group_carried = carried;
+    config.group_within_host = within_host;
     for (std::uint32_t rank = 0; rank < members; ++rank) {
       config.members.push_back({100 + rank, host(rank), rank < listeners});
     }
@@ -951,9 +951,23 @@ TEST_F(SwitchGroupTest, WhoLosesAThirdStays) {
   EXPECT_EQ(1000U, rounds_until_taken_out(2, 3, 1000));
 }
 
-TEST_F(SwitchGroupTest, OnOneHostWhoAsksForEachResultStays) {
+TEST_F(SwitchGroupTest, ManyRepeatsOfOneContributionCountOnce) {
+  for (std::uint32_t round = 0; round < 100; ++round) {
+    finish(round);
+    for (int repeats = 0; repeats < 10 && round % 3 == 0; ++repeats) contribute(2, round);
+  }
+  EXPECT_EQ(0U, counters().group_unheard);
+}
+
+TEST_F(SwitchGroupTest, OnOneHostOnlyWhoAsksForEachResultIsTakenOut) {
   add_job(true, members - 1, true);
-  EXPECT_EQ(1000U, rounds_until_taken_out(2, 1, 1000));
+  for (std::uint32_t round = 0; round < 1000; ++round) {
+    finish(round);
+    if (round % 5 != 0) contribute(2, round);
+  }
+  EXPECT_EQ(0U, counters().group_unheard);
+  add_job(true, members - 1, true);
+  EXPECT_LE(rounds_until_taken_out(2, 1, 1000), 8 * slots + 8);
 }
 
 TEST_F(SwitchGroupTest, NobodyIsLeftInAGroupThatNobodyHears) {
@@ -999,7 +1013,7 @@ TEST_F(SwitchGroupTest, NothingOnItsWayChangesDestinations) {
   const wire::switchml::ChunkHeader last{
       .chunk = rounds - 1, .signature = 5, .slot = 0, .version = static_cast<std::uint8_t>((rounds - 1) % 2)};
   for (std::uint32_t rank = 0; rank < members; ++rank) packets.push_back(contribution(rank, next, 1));
-  for (int i = 0; i < 4; ++i) packets.push_back(contribution(2, last, 1));
+  for (const auto& repeat : {last, next}) packets.push_back(contribution(2, repeat, 1));
   std::vector<RxView> views;
   for (std::size_t i = 0; i < packets.size(); ++i) {
     views.push_back({packets[i], host(i < members ? static_cast<std::uint32_t>(i) : 2)});

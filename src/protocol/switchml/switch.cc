@@ -122,6 +122,7 @@ void Switch::append_state(std::vector<std::byte>& out) const {
   for (const Job* job : jobs) {
     append_bytes(out, job->config.epoch);
     for (const std::uint32_t unheard : job->audience.unheard()) append_bytes(out, unheard);
+    for (const std::uint64_t asked : job->audience.asked().words()) append_bytes(out, asked);
     for (const SlotState& slot : job->slots) {
       append_bytes(out, slot.used);
       if (!slot.used) continue;
@@ -184,7 +185,7 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
     if (std::find(switches.begin(), switches.end(), true) != switches.end()) job->reported.resize(members);
   }
   job->folded_epochs = wire::fold_epochs(config.tree ? config.tree->rank_epochs : epochs);
-  job->audience = Audience(std::move(endpoints), config.group, config.group_carried, listeners, config.slots);
+  job->audience = Audience(std::move(endpoints), config.group, config.group_within_host, listeners, config.slots);
   job->slots.resize(std::size_t{config.slots} * 2);
   job->rest.resize(job->slots.size());
   job->seen = BitRows(job->slots.size(), job->origins.size());
@@ -413,7 +414,7 @@ void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, const 
   if (quiet) return acknowledge(job, slot, member, sink);
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), job.audience.rank(member));
-  if (job.audience.asked(member)) {
+  if (job.audience.asked(member, job.number_of(slot))) {
     sink.flush();  // what refers to the destinations leaves before they change
     job.audience.take_out(member);
     ++job.counters.group_unheard;

@@ -49,7 +49,7 @@ struct SwitchJobConfig {
   std::uint32_t slots = 64;
   std::vector<Member> members;      // by rank, or as in `tree`
   std::optional<Endpoint> group{};  // IP multicast: one result for all listening ranks (audience.h)
-  bool group_carried = false;       // within this host: nobody is taken out of the group
+  bool group_within_host = false;
   std::optional<TreePlace> tree{};  // none: the members are the ranks
   PacketSecurity security = PacketSecurity::none;
   seal::PacketKey results{};  // seals results, which are for all ranks

@@ -187,7 +187,7 @@ struct alignas(cache_line) Switch::Job {
     seen.insert(number_of(slot), bit);
     slot.checked |= checked;
     ++counters.contributions;
-    audience.heard(member);
+    audience.heard(member, number_of(slot));
     ++slot.arrived;
   }
   // Whether the fast path may take contributions like this one, which the slow path has taken.
