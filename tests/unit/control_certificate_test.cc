@@ -57,7 +57,7 @@ TEST_F(CertificateTest, APairIsReadWithItsEnd) {
   EXPECT_NE(read.key.find("PRIVATE KEY"), std::string::npos);
   EXPECT_NEAR(std::chrono::duration<double>(read.until - now).count(), 100 * 86400.0, 3600);
   EXPECT_EQ(expiry_warning(read, "c", now), "");
-  EXPECT_NE(expiry_warning(read, "c", now + 24h * 80).find("the certificate in 'c' (--tls-cert) expires in 1"),
+  EXPECT_NE(expiry_warning(read, "c", now + 24h * 80 + 12h).find("the certificate in 'c' (--tls-cert) expires in 1"),
             std::string::npos);
 }
 
