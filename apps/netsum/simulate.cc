@@ -78,8 +78,8 @@ class SimulateCommand final : public Command {
         .group(seeds);
     s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap")
         .group(seeds);
-    s.add_flag("first-failure", first_failure_, "End with the first seed that fails").group(seeds);
-    s.add_flag("no-shrink", no_shrink_, "Do not look for the smallest scenario that still fails").group(seeds);
+    s.add_flag("first-failure", first_failure_, "Stop at the first seed that fails").group(seeds);
+    s.add_flag("no-shrink", no_shrink_, "Report a failing seed as it is, without shrinking its scenario").group(seeds);
     s.add("scenario", scenario_, "FILE", "One experiment over a network, from a TOML file (docs/simulator.md)")
         .group(scenario);
     s.add("level", level_, "LEVEL", "Level of a scenario: packet, or flow for networks too large for packets")

@@ -132,7 +132,7 @@ int simulate_scenario(const std::string& path, const std::string& level, bool js
   } catch (const sim::ImpossibleExperiment& error) {
     throw error_in_scenario(path, error.key, error.what());
   } catch (const std::bad_alloc&) {
-    throw UsageError(path + ": there is no memory left: use fewer elements or ranks, or --level flow");
+    throw UsageError(path + ": the experiment does not fit into memory: use fewer elements or ranks, or --level flow");
   } catch (const std::invalid_argument& error) {
     throw UsageError(path + ": " + error.what());
   }

@@ -41,7 +41,8 @@ c10d::ReduceOp c10d_op(const comms::ReduceOp& op) {
     case Type::PREMUL_SUM:
       return std::visit([](const auto& factor) { return c10d::makeNCCLPreMulSum(factor); }, *op.factor());
   }
-  throw std::invalid_argument("netsum: this version of netsum has no such reduction of torchcomms: use SUM or AVG");
+  throw std::invalid_argument(
+      "netsum: this reduction of torchcomms is not supported: use SUM, AVG, MIN, MAX, PRODUCT or a bitwise one");
 }
 
 std::string text_of(const std::vector<int>& ranks) {

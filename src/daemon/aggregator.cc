@@ -109,7 +109,7 @@ struct Aggregator::Impl {
         chip(options.chip),
         pool(pool_of(options)),
         groups(groups_of(options)),
-        says_group(!options.multicast.empty()),
+        logs_group(!options.multicast.empty()),
         group_within_host(groups && transport::is_loopback(transport::resolve(options.listen))),
         cookies(of_node.cookies),
         attachments(of_node.sockets.attachments),
@@ -135,7 +135,7 @@ struct Aggregator::Impl {
     surroundings.starting = [this](const session::StartJob& start) {
       if (start.admission.local) {
         broker.start_job(start.admission.job_epoch, start.local_tickets);
-      } else if (groups && says_group && log) {
+      } else if (groups && logs_group && log) {
         log(line_of_group(*groups, start));
       }
     };
@@ -172,7 +172,7 @@ struct Aggregator::Impl {
   const bool chip;
   const atp::SwitchConfig pool;
   const std::optional<transport::GroupRange> groups;
-  const bool says_group;  // somebody asked for it
+  const bool logs_group;  // somebody asked for it
   const bool group_within_host;
   const EndpointCookies cookies;
   const std::shared_ptr<transport::Attachments> attachments;

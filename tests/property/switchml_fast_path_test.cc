@@ -319,8 +319,8 @@ TEST(SwitchmlFastPath, AWorkersDoesWhatItsSlowPathDoes) {
       asked.insert(asked.end(), sent.begin(), sent.end());
       asked.erase(asked.begin(), asked.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(asked.size(), 8)));
     }
-    EXPECT_EQ(0U, slow.worker().read_fast());
-    fast_ones += fast.worker().read_fast();
+    EXPECT_EQ(0U, slow.worker().fast_results());
+    fast_ones += fast.worker().fast_results();
     results += fast.worker().counters().results;
   }
   EXPECT_GT(fast_ones * 3, results);

@@ -39,7 +39,7 @@ struct Worker::Impl {
   Time next_timeout = never;     // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
   bool fast = true;
-  std::uint64_t read_fast = 0;
+  std::uint64_t fast_results = 0;
   std::vector<std::uint64_t> completed;
   std::optional<WorkerFailure> failure;
   WorkerCounters counters;
@@ -164,7 +164,7 @@ struct Worker::Impl {
   void on_packet(const RxView& packet, Time now, Sink& sink) {
     if (fast) {
       if (const RoundResult result = profile.read_fast(packet, in_flight); result.slot != nullptr) {
-        ++read_fast;
+        ++fast_results;
         return on_result(result, now, sink);
       }
     }
@@ -276,8 +276,8 @@ void Worker::use_fast_path(bool use) {
   impl_->fast = use;
 }
 
-std::uint64_t Worker::read_fast() const {
-  return impl_->read_fast;
+std::uint64_t Worker::fast_results() const {
+  return impl_->fast_results;
 }
 
 Worker& Worker::operator=(const Worker& other) {

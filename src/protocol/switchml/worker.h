@@ -109,7 +109,7 @@ class Worker {
 
   // For tests and benchmarks: the fast path does what the other one does (software_profile.h).
   void use_fast_path(bool use);
-  [[nodiscard]] std::uint64_t read_fast() const;  // results
+  [[nodiscard]] std::uint64_t fast_results() const;  // that it read
 
   // All state that determines what it sends and accepts, for comparing and hashing: no times, retransmissions or counters.
   void append_state(std::vector<std::byte>& out) const;
