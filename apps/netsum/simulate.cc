@@ -102,11 +102,11 @@ class SimulateCommand final : public Command {
     if (!scenario_.empty()) {
       for (const auto* name : {"protocol", "workers", "jobs", "seeds", "faults", "threads", "limit", "least", "trace",
                                "first-failure", "no-shrink"}) {
-        refuse(name, " is for clusters from seeds: a scenario's FILE says what runs, with its own `protocol` and `seed`");
+        refuse(name, " does not apply to --scenario: its FILE has its own `protocol` and `seed`");
       }
       return simulate_scenario(scenario_, level_, json_);
     }
-    refuse("level", " needs --scenario FILE");
+    refuse("level", " requires --scenario FILE");
     check();
     const auto began = std::chrono::steady_clock::now();
     run_seeds();

@@ -91,10 +91,9 @@ class Simulate(unittest.TestCase):
             with self.subTest(words=words):
                 result = cli.run("simulate", *scenario, *words)
                 self.assertEqual(result.returncode, 2, result.stderr)
-                self.assertEqual(result.stderr, f"netsum: {words[0]} is for clusters from seeds: a scenario's FILE says what runs, with "
-                                                "its own `protocol` and `seed`\n")
+                self.assertEqual(result.stderr, f"netsum: {words[0]} does not apply to --scenario: its FILE has its own `protocol` and `seed`\n")
         result = cli.run("simulate", "--seeds", "1", "--level", "flow")
-        self.assertEqual((result.returncode, result.stderr), (2, "netsum: --level needs --scenario FILE\n"))
+        self.assertEqual((result.returncode, result.stderr), (2, "netsum: --level requires --scenario FILE\n"))
 
     def scenario(self, text):
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "scenario.toml")
