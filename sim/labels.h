@@ -21,7 +21,8 @@ enum Label : std::uint64_t {
   of_reductions = 7500,
   of_control = 8000,
   of_bump = 9000,
-  of_keys = 10000
+  of_keys = 10000,
+  of_privacy = 11000
 };
 
 }  // namespace netsum::sim

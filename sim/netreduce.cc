@@ -17,6 +17,7 @@
 #include "sim/events.h"
 #include "sim/forgeries.h"
 #include "sim/labels.h"
+#include "sim/private_jobs.h"
 #include "sim/racks.h"
 #include "wire/netreduce.h"
 #include "wire/roce.h"
@@ -206,11 +207,13 @@ class Netreduce final : public Protocol {
   void draw(Scenario& scenario) const override {
     draw_rings(scenario, true);
     draw_racks(scenario);
+    draw_private(scenario, false);
     scenario.security = draw_security(scenario.seed);
   }
 
-  void complete(session::JoinRequest& request, const Scenario&, const JobPlan& plan, std::uint32_t life) const override {
-    jobs::RingAsk ask{plan.message_packets, {}};
+  void complete(session::JoinRequest& request, const Scenario& scenario, const JobPlan& plan,
+                std::uint32_t life) const override {
+    jobs::RingAsk ask{plan.message_packets, {}, privacy_of(scenario, plan, request.rank, life)};
     for (const Endpoint& endpoint : request.endpoints) {
       netreduce::Member member;
       member.address = endpoint.address;
@@ -251,6 +254,7 @@ class Netreduce final : public Protocol {
         jobs::host_config(plan.admission, jobs::ring_grant(plan.admission), plan.rank, of_site);
     config.worker.lane = plan.lane;
     config.worker.lanes = plan.lanes;
+    config.worker.pads = pads_of(plan, jobs::public_keys(jobs::ring_grant(plan.admission)));
     config.congestion_control = plan.plan->congestion_control;
     const netreduce::Tree tree = jobs::tree_of(plan.admission.placement, plan.world_size);
     const std::uint32_t at = tree.switch_of_rank[plan.rank];

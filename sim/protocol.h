@@ -55,6 +55,7 @@ struct WorkerLanePlan {
   session::Admission admission;
   std::uint32_t rank = 0, world_size = 1;
   std::uint32_t lane = 0, lanes = 1;  // over all aggregators
+  std::uint32_t life = 0;             // as in Protocol::complete()
   Endpoint aggregator;
   const Scenario* scenario = nullptr;
   const JobPlan* plan = nullptr;

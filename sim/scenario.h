@@ -98,6 +98,7 @@ struct JobPlan {
   Numbers numbers = Numbers::block_fixed_point;
   std::vector<std::uint32_t> aggregators;            // where it joins; empty: at all
   std::vector<std::uint32_t> switch_of_rank;         // for protocols with switches; empty: none
+  bool private_sums = false;                         // SwitchML, NetReduce
   bool chip = false;                                 // SwitchML: a block with an element that is not finite is lost
   std::uint32_t indexing = 0;                        // ATP: atp::Indexing
   bool saturating = false;                           // ATP

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "jobs/switchml_job.h"
+#include "jobs/switchml_terms.h"
 #include "protocol/switchml/probe.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
@@ -17,6 +18,7 @@
 #include "sim/forgeries.h"
 #include "sim/host.h"
 #include "sim/labels.h"
+#include "sim/private_jobs.h"
 #include "sim/racks.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
@@ -207,7 +209,14 @@ class Switchml final : public Protocol {
     draw_wires(scenario);
     draw_reductions(scenario);
     draw_racks(scenario);
+    draw_private(scenario, true);
     scenario.security = draw_security(scenario.seed);
+  }
+  void complete(session::JoinRequest& request, const Scenario& scenario, const JobPlan& plan,
+                std::uint32_t life) const override {
+    jobs::SwitchMlAsk ask;
+    ask.privacy = privacy_of(scenario, plan, request.rank, life);
+    request.own = jobs::own_part(ask);
   }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario&,
                                                                    const service::Lanes& lanes) const override {
@@ -248,6 +257,7 @@ class Switchml final : public Protocol {
                             ? plan.aggregator
                             : switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes);
     jobs::take_keys(plan.admission, plan.lane % plan.scenario->lanes, config);
+    config.pads = pads_of(plan, jobs::public_keys(plan.admission));
     return switchml::make_worker_lane(config);
   }
 

@@ -9,12 +9,14 @@
 #include "base/crc32c.h"
 #include "jobs/chip_profile.h"
 #include "jobs/switchml_job.h"
+#include "jobs/switchml_terms.h"
 #include "protocol/switchml/worker_lane.h"
 #include "service/switchml_chip_service.h"
 #include "sim/aggregator_host.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
 #include "sim/host.h"
+#include "sim/private_jobs.h"
 #include "sim/racks.h"
 #include "wire/switchml_chip.h"
 
@@ -131,6 +133,13 @@ class SwitchmlChip final : public Protocol {
       job.mismatch.reset();  // the last rank of a round may be given a wrong sum, and return with it
       for (stream::Operation& call : job.calls) call.wire = WireFormat::float32;
     }
+    draw_private(scenario, true);
+  }
+  void complete(session::JoinRequest& request, const Scenario& scenario, const JobPlan& plan,
+                std::uint32_t life) const override {
+    jobs::SwitchMlAsk ask;
+    ask.privacy = privacy_of(scenario, plan, request.rank, life);
+    request.own = jobs::own_part(ask);
   }
 
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario&,
@@ -162,6 +171,7 @@ class SwitchmlChip final : public Protocol {
         config.in_tree ? switch_endpoints(*plan.scenario, placement)(at, plan.lane % plan.scenario->lanes) : plan.aggregator;
     config.chip = true;
     config.member = jobs::member_of(placement, plan.rank);
+    config.pads = pads_of(plan, jobs::public_keys(plan.admission));
     return switchml::make_worker_lane(config);
   }
 

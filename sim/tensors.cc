@@ -55,7 +55,7 @@ void fill_floats(Random& random, std::span<float> values) {
 // How a job adds a call's floats.
 Numbers numbers_of(const JobPlan& job, const Operation& call) {
   if (job.numbers == Numbers::in_order && !job.switch_of_rank.empty()) return Numbers::in_racks;
-  if (job.numbers != Numbers::block_fixed_point || job.chip) return job.numbers;
+  if (job.numbers != Numbers::block_fixed_point || job.chip || call.fixed_point) return job.numbers;
   if (call.dtype != DType::float32 && call.wire == WireFormat::float32) return Numbers::block_fixed_point;
   if (call.dtype == DType::float16) return Numbers::as_float16;
   if (call.dtype == DType::bfloat16) return Numbers::as_bfloat16;

@@ -150,7 +150,7 @@ void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
     const std::uint32_t at = plan().switch_of_rank[place_.rank];
     if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);
   }
-  protocol_.complete(request, scenario_, plan(), place_.life * 64 + attempt_);
+  protocol_.complete(request, scenario_, plan(), attempt_number());
   site.join = next_call_++;
   call(join.site, site.join, JoinCall{std::move(request)});
 }
@@ -203,6 +203,7 @@ void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
     p.world_size = plan().workers;
     p.lane = lane;
     p.lanes = lanes;
+    p.life = attempt_number();
     p.aggregator = aggregator_endpoint(lane);
     p.scenario = &scenario_;
     p.plan = &plan();

@@ -97,6 +97,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   }
   // The number of the rank's process: a host may run several.
   [[nodiscard]] std::uint32_t process() const { return place_.life * 64 + restarts_; }
+  [[nodiscard]] std::uint32_t attempt_number() const { return place_.life * 64 + attempt_; }  // of all its processes
   [[nodiscard]] bool recovering() const { return log_.has_value(); }
   [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
   [[nodiscard]] std::uint32_t measured_elements() const;

@@ -91,6 +91,8 @@ class BenchCommand final : public Command {
     s.add("first-psn", options_.first_psn, "N", "NetReduce: first packet sequence number of all connections, or 'random'");
     s.add_flag("local-checksums", options_.local_checksums, "SwitchML and ATP: use checksums on the loopback device too");
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP, NetReduce: false sends whole windows always");
+    s.add_flag("private", options_.private_sums,
+               "SwitchML, NetReduce: aggregators add values that they cannot read; across hosts with --job-key-file");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     s.add_flag("spin", options_.spin, "With --transport shm: threads yield the CPU in a call instead of sleeping");
@@ -168,6 +170,9 @@ class BenchCommand final : public Command {
         .between(0.0, 1e6)
         .group(across);
     s.add("token-file", options_.token_file, "FILE", "File with the aggregator's secret in its first line").group(across);
+    s.add("job-key-file", options_.job_key_file, "FILE",
+          "With --private: file with a secret of the ranks in its first line (`openssl rand -hex 32` makes one)")
+        .group(across);
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file of trusted CAs: use TLS on the control channel").group(across);
     s.add("packet-security", options_.packet_security, "HOW",
           "Minimum protection of packets to other hosts: none, tag or encrypt; aggregators with TLS use at least tag by "
@@ -261,8 +266,8 @@ class BenchCommand final : public Command {
     }
     choose_threads();
     if (options_.local()) {
-      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "tls-ca", "packet-security", "require-keys",
-                               "data-path", "verbs"}) {
+      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "job-key-file", "tls-ca", "packet-security",
+                               "require-keys", "data-path", "verbs"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");
@@ -275,6 +280,8 @@ class BenchCommand final : public Command {
       clash(options_.roots().flag, name);
     }
     if (options_.world_size == 0) throw UsageError("--switch needs --rank R and --world-size N");
+    if (options_.private_sums && options_.job_key_file.empty()) throw UsageError("--private needs --job-key-file FILE");
+    if (!options_.private_sums && !options_.job_key_file.empty()) throw UsageError("--job-key-file requires --private");
     if (options_.rank >= options_.world_size) {
       throw UsageError("--rank " + std::to_string(options_.rank) + " is not below --world-size " +
                        std::to_string(options_.world_size));

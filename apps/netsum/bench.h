@@ -49,7 +49,7 @@ struct BenchOptions : ProtocolFlags {
   // One rank
   std::string job = "bench";
   std::uint32_t rank = 0, world_size = 0;
-  std::string token_file, tls_ca, packet_security, data_path = "sockets";
+  std::string token_file, job_key_file, tls_ca, packet_security, data_path = "sockets";
   DpdkOptions dpdk;
   bool require_keys = false;
   bool rank_report = false;  // print lines for a parent: "iteration I" as each ends, then this rank's report

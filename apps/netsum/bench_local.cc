@@ -1,16 +1,25 @@
 // `netsum bench COLLECTIVE` on one machine: aggregators and workers as separate processes, over real sockets.
 #include <spdlog/fmt/fmt.h>
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "bench.h"
 #include "command.h"
 #include "local_job.h"
+#include "netsum/error.h"
 #include "progress.h"
+#include "transport/system/socket.h"
+#include "transport/system/random.h"
 
 namespace netsum::app {
 namespace {
@@ -75,8 +84,31 @@ std::string joined(std::span<const std::string> addresses) {
   return list;
 }
 
+// A secret of the workers of one run, in a file that ends with it.
+class JobKey {
+ public:
+  JobKey() {
+    std::array<std::byte, 32> drawn{};
+    transport::random_bytes(drawn);
+    std::string text;
+    for (const std::byte byte : drawn) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+    const transport::Descriptor file(::mkstemp(path_.data()));
+    if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+      throw Error(ErrorCode::internal, "cannot write the workers' key to " + path_);
+    }
+  }
+  JobKey(const JobKey&) = delete;
+  JobKey& operator=(const JobKey&) = delete;
+  ~JobKey() { ::unlink(path_.c_str()); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = (std::filesystem::temp_directory_path() / "netsum-key-XXXXXX").string();
+};
+
 // `addresses`: of daemons_of().
-std::vector<Program> workers_of(const BenchOptions& options, const std::vector<std::string>& addresses) {
+std::vector<Program> workers_of(const BenchOptions& options, const std::vector<std::string>& addresses,
+                                const std::optional<JobKey>& key) {
   const auto groups = options.protocol_value().local_daemons(options);
   std::vector<Program> workers;
   for (std::uint32_t rank = 0; rank < options.workers; ++rank) {
@@ -119,6 +151,10 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("transport", options.transport);
     add("connect-deadline", number(options.connect_deadline_seconds));
     add("deadline", number(options.deadline_seconds));
+    if (key) {
+      arguments.emplace_back("--private");
+      add("job-key-file", key->path());
+    }
     if (options.allocate) arguments.emplace_back("--allocate");
     if (options.back_to_back) arguments.emplace_back("--back-to-back");
     if (options.local_checksums) arguments.emplace_back("--local-checksums");
@@ -145,17 +181,19 @@ std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code) {
     }
   };
   const std::chrono::duration<double> patience(options.connect_deadline_seconds);
+  std::optional<JobKey> key;
+  if (options.private_sums) key.emplace();
   if (options.levels().rows == 0) {
     exit_code = LocalJob().run(
-        daemons_of(options, 0, SIZE_MAX), patience, [&](const auto& addresses) { return workers_of(options, addresses); },
-        on_worker_line);
+        daemons_of(options, 0, SIZE_MAX), patience,
+        [&](const auto& addresses) { return workers_of(options, addresses, key); }, on_worker_line);
   } else {
     const std::size_t below = options.levels().racks + options.levels().rows;
     exit_code = LocalJob().run(
         daemons_of(options, 1, SIZE_MAX), patience,
         [&](std::vector<std::string> addresses) {
           std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(below), addresses.end());
-          return workers_of(options, addresses);
+          return workers_of(options, addresses, key);
         },
         on_worker_line, [&](const auto& addresses) { return roots_of(options, addresses); });
   }

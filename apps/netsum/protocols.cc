@@ -30,6 +30,7 @@ class SwitchMlBench final : public BenchProtocol {
       throw UsageError("--packet-elements must be a multiple of 64 up to 1024, or of 256 up to 15360, not " +
                        std::to_string(packet));
     }
+    if (flags.private_sums && flags.transport == "shm") throw UsageError("--private and --transport shm exclude each other");
     if (!flags.chip_value()) return;
     if (flags.transport == "shm") throw UsageError("--transport shm requires --profile software");
     if (!flags.multicast.empty()) throw UsageError("--multicast requires --profile software");
@@ -54,7 +55,7 @@ class SwitchMlBench final : public BenchProtocol {
                     .switch_address = flags.own_switch()};
   }
   [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
-    if (flags.chip_value()) return Numbers::block_fixed_point;
+    if (flags.chip_value() || flags.private_sums) return Numbers::block_fixed_point;
     const WireFormat wire = flags.wire_value();
     switch (flags.dtype_value()) {
       case DType::float32:
@@ -89,6 +90,7 @@ class AtpBench final : public BenchProtocol {
     if (flags.levels().racks != 0 || !flags.spines.empty()) {
       throw UsageError("--racks and --spine require --protocol switchml or netreduce");
     }
+    if (flags.private_sums) throw UsageError("--private requires --protocol switchml or netreduce");
     if (flags.packet_elements > 10880) {
       throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(flags.packet_elements));
     }
@@ -117,6 +119,9 @@ class NetReduceBench final : public BenchProtocol {
 
   void check(const ProtocolFlags& flags) const override {
     const std::uint32_t packet = flags.packet_elements;
+    if (flags.private_sums && flags.dtype_value() != DType::int32) {
+      throw UsageError("--private requires --dtype int32 with --protocol netreduce, whose aggregators add floats as such");
+    }
     const bool path_mtu = std::has_single_bit(packet) && packet >= 64 && packet <= 1024;
     const bool longer = flags.verbs.empty() && packet % 1024 == 0 && packet <= 15360;
     if (packet != 0 && !path_mtu && !longer) {

@@ -23,6 +23,7 @@ struct ProtocolFlags {
   std::uint32_t packet_elements = 0;      // 0: chosen
   std::string switches, servers, spines;  // addresses; servers: ATP; spines: the others
   double loss = 0, recovery_seconds = 0;
+  bool private_sums = false;
   std::uint32_t aggregators = 1;  // of a run on this machine, as are parameter_servers, racks and multicast
   // SwitchML
   std::string wire = "native", multicast, profile = "software";

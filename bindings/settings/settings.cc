@@ -76,13 +76,13 @@ void read_verbs(const Reader& reader, const Settings& settings, bool has_spines,
   }
 }
 
-std::string read_token(const Reader& reader) {
-  const std::string name = reader.text("NETSUM_TOKEN_FILE");
+std::string read_secret(const Reader& reader, const std::string& variable) {
+  const std::string name = reader.text(variable);
   if (name.empty()) return {};
   std::ifstream file(name);
-  const std::string token{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw Reader::bad("NETSUM_TOKEN_FILE: cannot read " + name);
-  return stripped(token);
+  const std::string secret{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw Reader::bad(variable + ": cannot read " + name);
+  return stripped(secret);
 }
 
 void read_tls(const Reader& reader, Settings& settings) {
@@ -180,7 +180,13 @@ Settings read(const Lookup& lookup, Settings settings) {
     throw Reader::bad("NETSUM_DATA_PATH=dpdk requires NETSUM_DPDK_ADDRESS=ADDRESS/BITS, for example 10.0.0.1/24");
   }
   options.require_keys = reader.one_of("NETSUM_REQUIRE_KEYS", yes_or_no, false);
-  options.token = read_token(reader);
+  options.token = read_secret(reader, "NETSUM_TOKEN_FILE");
+  std::string job_key = read_secret(reader, "NETSUM_JOB_KEY_FILE");
+  if (reader.one_of("NETSUM_PRIVATE", yes_or_no, false)) {
+    options.private_sums = PrivateSums{std::move(job_key)};
+  } else if (!job_key.empty()) {
+    throw Reader::bad("NETSUM_JOB_KEY_FILE requires NETSUM_PRIVATE=1");
+  }
   return settings;
 }
 
@@ -208,6 +214,7 @@ std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Setti
       {"NETSUM_SLOTS", std::to_string(options.slots)},
       {"NETSUM_PACKET_ELEMENTS", std::to_string(options.packet_elements)},
       {"NETSUM_WIRE", switchml == nullptr ? "" : netsum::to_string(switchml->wire)},
+      {"NETSUM_PRIVATE", options.private_sums ? "1" : "0"},
       {"NETSUM_RECOVERY", std::to_string(options.recovery.count()) + " ms"},
       {"NETSUM_TLS_CERT", settings.tls_cert.empty() ? "no" : "yes"},
       {"NETSUM_VERBS", netreduce == nullptr || netreduce->verbs.empty() ? "no" : "yes"},

@@ -78,9 +78,9 @@ class Connection {
   const std::shared_ptr<FailureNotice> notice_;
 };
 
-// `shards`: where the ranks join if the settings name no aggregator.
+// `shards`: where the ranks join if the settings name no aggregator. `job_key`: of private sums, unless the settings have one.
 std::unique_ptr<Connection> connect(const settings::Settings& settings, std::vector<std::string> shards, std::string token,
-                                    std::string job, std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size,
+                                    std::string job_key, std::string job, std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size,
                                     std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
                                     const std::string& log_prefix) {
   Options options = settings.options;
@@ -89,6 +89,7 @@ std::unique_ptr<Connection> connect(const settings::Settings& settings, std::vec
     options.token = token_of_shards(settings, std::move(token));
     if (settings.tls_cert.empty()) options.tls_ca.clear();
   }
+  if (options.private_sums && options.private_sums->key.empty()) options.private_sums->key = std::move(job_key);
   options.job = std::move(job);
   options.generation = generation;
   options.rank = rank;
@@ -262,13 +263,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   module.def(
       "connect",
-      [](const Settings& settings, std::vector<std::string> shards, std::string token, std::string job,
+      [](const Settings& settings, std::vector<std::string> shards, std::string token, std::string job_key, std::string job,
          std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size, std::chrono::milliseconds connect_deadline,
          std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
-        return connect(settings, std::move(shards), std::move(token), std::move(job), generation, rank, world_size,
+        return connect(settings, std::move(shards), std::move(token), std::move(job_key), std::move(job), generation, rank, world_size,
                        connect_deadline, operation_deadline, log_prefix);
       },
-      py::kw_only(), py::arg("settings"), py::arg("shards"), py::arg("token"), py::arg("job"), py::arg("generation"),
+      py::kw_only(), py::arg("settings"), py::arg("shards"), py::arg("token"), py::arg("job_key"), py::arg("job"), py::arg("generation"),
       py::arg("rank"), py::arg("world_size"), py::arg("connect_deadline"), py::arg("operation_deadline"),
       py::arg("log_prefix"));
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("settings"), py::arg("listen"), py::arg("token"),

@@ -78,6 +78,13 @@ using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
 // "switchml", "atp" or "netreduce", with default settings. Throws Error: bad_argument.
 [[nodiscard]] NETSUM_API Protocol protocol_named(const std::string& name);
 
+// Sums that the aggregators cannot read (docs/private-sums.md): SwitchML's, and NetReduce's of int32. Between hosts and on one:
+// ranks do not sum in shared memory.
+struct PrivateSums {
+  // A secret of the ranks that no aggregator knows, the same on all, of at least 16 bytes: unpredictable ones, no password.
+  std::string key{};
+};
+
 struct Options {
   Protocol protocol = SwitchMl{};
   // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. Or "srv:NAME", service records in
@@ -119,6 +126,7 @@ struct Options {
   // The least protection of packets that go to other hosts; the aggregators may give more. Needs tls_ca.
   PacketSecurity packet_security = PacketSecurity::none;
   bool require_keys = false;  // refuse to join rather than send packets to other hosts without keys: at least `tag`
+  std::optional<PrivateSums> private_sums{};
   double loss = 0;            // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   // One line per call, from any thread; must not wait for an operation. Empty: silent.

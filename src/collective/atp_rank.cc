@@ -33,7 +33,11 @@ class AtpRank final : public RankProtocol {
   AtpRank(const Options& options, const Atp& settings) : RankProtocol(options), settings_(settings) {}
 
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::atp_rules(); }
-  void check() const override {}
+  void check() const override {
+    if (!options().private_sums) return;
+    throw Error(ErrorCode::bad_argument,
+                "private sums require SwitchML or NetReduce: ATP's aggregators look at values, for sums that overflow");
+  }
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
   [[nodiscard]] bool can_pass_switch() const override { return true; }

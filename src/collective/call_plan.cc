@@ -148,6 +148,10 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
   if (!applies_to(call.op, dtype)) {
     throw refused(call, std::string(to_string(call.op)) + " is not defined on " + to_string(dtype));
   }
+  if (caller.traits.private_sums && !can_reduce(caller.traits, call.op, dtype)) {
+    throw refused(call, std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not possible with private sums: " +
+                            "aggregators add integers that they cannot read, and compute nothing else (docs/private-sums.md)");
+  }
   if (!can_reduce(caller.traits, call.op, dtype)) {
     throw refused(call, std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not possible with " +
                             caller.traits.protocol + ", which has sum and avg of float32, int32, float16 and bfloat16. " +
@@ -256,6 +260,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 bool can_reduce(const RankTraits& traits, ReduceOp op, DType dtype) {
   if (!among(reduce_ops, op) || !among(dtypes, dtype) || !applies_to(op, dtype)) return false;
+  if (traits.private_sums && (!is_sum(op) || dtype == DType::float64 || dtype == DType::boolean)) return false;
   const bool usual = dtype == DType::float32 || dtype == DType::int32 || dtype == DType::float16 || dtype == DType::bfloat16;
   return traits.every_reduction || (is_sum(op) && usual);
 }
@@ -289,6 +294,7 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
   operation.elements = call.in.elements;
   operation.op = call.op;
   operation.wire = caller.traits.wire;
+  operation.fixed_point = caller.traits.private_sums && is_float(call.in.dtype);
 
   const bool scatters = call.collective == Collective::reduce_scatter;
   const std::size_t bytes = bytes_in(call.in);

@@ -11,10 +11,12 @@
 #include "collective/reach.h"
 #include "runtime/cpus.h"
 #include "runtime/thread.h"
+#include "seal/private_sums.h"
 #include "session/check.h"
 #include "transport/addresses/interfaces.h"
 #include "transport/datagram/lossy.h"
 #include "transport/system/numa.h"
+#include "transport/system/random.h"
 
 namespace netsum::collective {
 namespace {
@@ -115,8 +117,17 @@ std::unique_ptr<Attempt> attempt_with(Options options, const MakeRank& make, Tim
   return attempt;
 }
 
+[[nodiscard]] seal::Agreement drawn_agreement(const PrivateSums& privacy) {
+  std::array<std::byte, std::tuple_size_v<seal::PublicKey>> drawn{};
+  transport::random_bytes(drawn);
+  seal::Agreement agreement(privacy.key, drawn);
+  seal::wipe(drawn);
+  return agreement;
+}
+
 void reach_all(Attempt& attempt) {
   attempt.reach = attempt.protocol->reach(attempt.deadline);
+  if (attempt.options.private_sums) attempt.reach.agreement = drawn_agreement(*attempt.options.private_sums);
   claim_queues(attempt.options, attempt.reach);
   warn_of_buffers(attempt.options, attempt.reach);
   check_security(attempt.options, attempt.reach);
@@ -152,6 +163,14 @@ void check(const Options& options, const RankProtocol& protocol) {
     if (std::find(allowed.begin(), allowed.end(), cpu) != allowed.end()) continue;
     throw bad("CPU " + std::to_string(cpu) +
               " of cpus is outside of this process's affinity mask (taskset -cp PID shows it)");
+  }
+  if (options.private_sums && options.private_sums->key.size() < seal::least_secret_bytes) {
+    throw bad("private sums require a job key of at least " + std::to_string(seal::least_secret_bytes) + " bytes, and it has " +
+              std::to_string(options.private_sums->key.size()) + ": make one with `openssl rand -hex 32`");
+  }
+  if (options.private_sums && options.world_size > seal::most_private_ranks) {
+    throw bad("private sums have at most " + std::to_string(seal::most_private_ranks) + " ranks, not " +
+              std::to_string(options.world_size));
   }
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
   protocol.check();
@@ -236,6 +255,8 @@ Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admi
   }
   const auto lanes = static_cast<std::uint32_t>(lanes_of(reach));
   joined.traits = attempt.protocol->traits(reach, first, joined.slots / lanes);
+  joined.traits.private_sums = reach.agreement.has_value();
+  if (reach.agreement) joined.traits.placement += "; sums are private: no aggregator can read values";
   return joined;
 }
 

@@ -98,11 +98,13 @@ class RingRank : public RankProtocol {
     return settings_.message_packets != 0 ? settings_.message_packets : jobs::longest_message(packet_elements);
   }
   // All but the endpoint's own fields.
-  [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const LaneNumber& number) const {
+  [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Reach& reach, const Site& site,
+                                                    const LaneNumber& number) const {
     netreduce::RoceHostConfig config =
         jobs::host_config(admission, jobs::ring_grant(admission), options().rank, number.of_site);
     config.worker.lane = number.of_rank;
     config.worker.lanes = number.lanes;
+    if (reach.agreement) config.worker.pads = pads_of(*reach.agreement, jobs::public_keys(jobs::ring_grant(admission)), site);
     config.congestion_control = settings_.congestion_control;
     return config;
   }
@@ -155,9 +157,9 @@ class UdpRingRank final : public RingRank {
     measure_lanes(reach, rule, deadline);
   }
 
-  void complete(session::JoinRequest& request, const Reach&, const Site& site) const override {
+  void complete(session::JoinRequest& request, const Reach& reach, const Site& site) const override {
     request.near = site.near && is_near_alone(site.lanes.front().aggregator);
-    jobs::RingAsk ask{settings().message_packets, {}};
+    jobs::RingAsk ask{settings().message_packets, {}, privacy_of(reach)};
     for (const Lane& lane : site.lanes) ask.members.push_back(member_at(lane.local()));
     request.own = jobs::own_part(ask);
   }
@@ -165,7 +167,7 @@ class UdpRingRank final : public RingRank {
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
                                              const LaneNumber& number) const override {
     Lane& lane = site.lanes[number.of_site];
-    netreduce::RoceHostConfig config = config_of(admission, number);
+    netreduce::RoceHostConfig config = config_of(admission, reach, site, number);
     config.accelerator = reach.hop.lanes.empty() ? lane.aggregator : reach.hop.lanes[number.of_site];
     return {lane.take_transport(), netreduce::make_worker_lane(config, jobs::ring_keys(admission, number.of_site))};
   }
@@ -225,18 +227,18 @@ class VerbsRingRank final : public RingRank {
 
   void measure_windows(Reach&, Time) override {}  // complete() sets the window
 
-  void complete(session::JoinRequest& request, const Reach&, const Site& site) const override {
+  void complete(session::JoinRequest& request, const Reach& reach, const Site& site) const override {
     // Memory is registered with the device before admission, so its length is fixed here.
     request.slots_fixed = window();
     request.packet_elements_measured = false;
-    jobs::RingAsk ask{message_packets(request.packet_elements), {}};
+    jobs::RingAsk ask{message_packets(request.packet_elements), {}, privacy_of(reach)};
     for (const Lane& lane : site.lanes) ask.members.push_back(member_of(ring_of(lane).own()));
     request.own = jobs::own_part(ask);
   }
 
-  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach&, Site& site,
+  [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
                                              const LaneNumber& number) const override {
-    const netreduce::RoceHostConfig config = config_of(admission, number);
+    const netreduce::RoceHostConfig config = config_of(admission, reach, site, number);
     if (admission.slots != window()) {
       throw Error(ErrorCode::internal,
                   "aggregator " + site.address + " admitted this job with another window than this rank asked for");

@@ -1,5 +1,7 @@
 #include "collective/rank_protocol.h"
 
+#include <optional>
+#include <utility>
 #include <variant>
 
 namespace netsum {
@@ -22,6 +24,17 @@ std::string RankProtocol::counted_aggregators(const std::string& what) const {
   std::string text = std::to_string(count) + " " + what + (count == 1 ? " (" : "s (");
   for (std::size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ", ") + options().aggregators[i];
   return text;
+}
+
+jobs::PrivateAsk RankProtocol::privacy_of(const Reach& reach) {
+  return reach.agreement ? jobs::asked_by(*reach.agreement) : jobs::PrivateAsk();
+}
+
+seal::PadKeys RankProtocol::pads_of(const seal::Agreement& agreement, const std::vector<seal::PublicKey>& all,
+                                    const Site& site) const {
+  if (std::optional<seal::PadKeys> keys = agreement.keys(all, options().rank)) return std::move(*keys);
+  throw Error(ErrorCode::refused, "aggregator " + site.address + " told rank " + std::to_string(options().rank) +
+                                      " a public key of a neighbour that is none, so private sums are not possible there");
 }
 
 }  // namespace collective

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "collective/reach.h"
+#include "jobs/public_keys.h"
 #include "netsum/communicator.h"
 #include "runtime/worker_engine.h"
 #include "session/protocol_rules.h"
@@ -33,6 +34,7 @@ struct RankTraits {
   bool every_reduction = false;
   // reduce, reduce_scatter and all_gather are operations of their own; else others stand in for them.
   bool every_collective = false;
+  bool private_sums = false;  // only what aggregators add as integers modulo 2^width: sums and averages, but of float64
   std::optional<std::uint32_t> successor{};  // the rank that may still need what this one has sent
 };
 
@@ -77,6 +79,11 @@ class RankProtocol {
   [[nodiscard]] const Options& options() const { return options_; }
   // "1 aggregator (a:1)", "2 aggregators (a:1, b:1)".
   [[nodiscard]] std::string counted_aggregators(const std::string& what) const;
+  // What the rank says of private sums as it joins, and its pads once it has been told all ranks' public keys. Throws Error:
+  // refused.
+  [[nodiscard]] static jobs::PrivateAsk privacy_of(const Reach& reach);
+  [[nodiscard]] seal::PadKeys pads_of(const seal::Agreement& agreement, const std::vector<seal::PublicKey>& all,
+                                      const Site& site) const;
 
  private:
   const Options& options_;  // outlives this

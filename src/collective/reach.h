@@ -15,6 +15,7 @@
 #include "control/client.h"
 #include "netsum/communicator.h"
 #include "protocol/switchml/probe.h"
+#include "seal/private_sums.h"
 
 namespace netsum::collective {
 
@@ -47,6 +48,7 @@ struct Reach {
   FirstHop hop;
   std::vector<Site> sites;  // one per aggregator
   std::uint32_t packet_elements = 0;
+  std::optional<seal::Agreement> agreement{};  // of private sums; of this attempt to join alone
 };
 
 [[nodiscard]] std::chrono::milliseconds remaining(Time deadline);

@@ -5,7 +5,7 @@
 
 #include "collective/rank_protocol.h"
 #include "jobs/chip_profile.h"
-#include "jobs/dealt_runs.h"
+#include "jobs/switchml_terms.h"
 #include "jobs/switchml_job.h"
 #include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
@@ -85,6 +85,13 @@ class SwitchMlRank final : public RankProtocol {
         (options().recovery.count() > 0 || options().loss > 0 || settings_.wire != WireFormat::native)) {
       throw bad("shared memory cannot be required together with recovery, injected losses or a wire format");
     }
+    if (options().private_sums && (settings_.wire == WireFormat::float16 || settings_.wire == WireFormat::bfloat16)) {
+      throw bad(std::string("private sums travel as integers: a wire format of ") + to_string(settings_.wire) +
+                " is not possible, as aggregators add its floats");
+    }
+    if (options().private_sums && settings_.shared_memory == SharedMemory::required) {
+      throw bad("private sums travel in packets: shared memory cannot be required");
+    }
     if (settings_.spin && (!options().busy_poll || settings_.shared_memory == SharedMemory::off)) {
       throw bad("spin requires busy_poll, and shared memory must not be off");
     }
@@ -136,9 +143,11 @@ class SwitchMlRank final : public RankProtocol {
     measure_lanes(reach, rule, deadline);
   }
 
-  void complete(session::JoinRequest& request, const Reach&, const Site& site) const override {
+  void complete(session::JoinRequest& request, const Reach& reach, const Site& site) const override {
     request.near = site.near && is_near_alone(site.lanes.front().aggregator) && !settings_.local_checksums;
-    request.own = jobs::own_part(jobs::RunAsk{});
+    jobs::SwitchMlAsk ask;
+    ask.privacy = privacy_of(reach);
+    request.own = jobs::own_part(ask);
   }
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
@@ -158,6 +167,7 @@ class SwitchMlRank final : public RankProtocol {
     config.in_tree = !reach.hop.lanes.empty();
     config.checksums = settings_.local_checksums || !site.near;
     jobs::take_keys(admission, number.of_site, config);
+    if (reach.agreement) config.pads = pads_of(*reach.agreement, jobs::public_keys(admission), site);
     config.chip = chip_.has_value();
     if (config.chip) config.member = jobs::member_of(admission.placement, options().rank);
     return {lane.take_transport(), switchml::make_worker_lane(config)};
@@ -194,7 +204,9 @@ class SwitchMlRank final : public RankProtocol {
   // Only the first aggregator serves shared memory; the others only hold memberships.
   void reach_memory(Site& site, Time deadline) const {
     site.needs_local = settings_.shared_memory == SharedMemory::required;
-    if (settings_.shared_memory == SharedMemory::off) {
+    if (options().private_sums) {
+      site.why_not_local = "its sums are private";
+    } else if (settings_.shared_memory == SharedMemory::off) {
       site.why_not_local = "this rank has it off";
     } else if (!settings_.switch_address.empty()) {
       site.why_not_local = "this rank is at a switch below the aggregators";

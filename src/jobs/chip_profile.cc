@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "encoding/codec.h"
-#include "jobs/dealt_runs.h"
+#include "jobs/switchml_terms.h"
 #include "jobs/own_layouts.h"
 #include "jobs/own_part.h"
 #include "jobs/tree.h"
@@ -107,7 +107,7 @@ ProtocolRules switchml_chip_rules(const ChipProfile& profile) {
     return {session::units_of_packet(terms.packet_elements),
             switchml::ChipSwitch::total_bytes(terms.packet_elements, terms.slots)};
   };
-  rules.own = same_runs();
+  rules.own = switchml_terms();
   return rules;
 }
 

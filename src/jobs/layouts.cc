@@ -5,7 +5,7 @@
 namespace netsum::jobs {
 
 std::string layouts() {
-  return "atp: " + atp_layout() + "\nnetreduce: " + netreduce_layout() + "\nswitchml: " + run_layout() +
+  return "atp: " + atp_layout() + "\nnetreduce: " + netreduce_layout() + "\nswitchml: " + switchml_layout() +
          "\nswitchml-chip: " + chip_layout() + "\ntree: " + tree_layout() + "\n";
 }
 

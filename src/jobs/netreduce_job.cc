@@ -45,11 +45,13 @@ template <class Archive>
 void fields(Archive& a, RingAsk& m) {
   a.number(1, "message_packets", m.message_packets);
   a.list(2, "members", m.members, session::most_lanes);
+  a.message(3, "privacy", m.privacy);
 }
 template <class Archive>
 void fields(Archive& a, RingGrant& m) {
   a.number(1, "message_packets", m.message_packets);
   a.lists(2, "members", m.members, max_world_size, session::most_lanes);
+  a.list(3, "public_keys", m.public_keys, seal::most_private_ranks);
 }
 
 std::string netreduce_layout() {
@@ -175,6 +177,7 @@ session::Agreement agree_on_ring(const session::Gathered& gathered) {
     RingAsk ask = checked_part<RingAsk>(rank->own);
     grant.message_packets = ask.message_packets;  // the same for all
     grant.members.push_back(std::move(ask.members));
+    if (!ask.privacy.public_key.empty()) grant.public_keys.push_back(std::move(ask.privacy.public_key));
   }
   // Unless ranks ask for a length, messages are short enough for the shortest window of them to fit into what is free.
   const std::uint32_t units =
@@ -209,6 +212,7 @@ std::string check_ask(const JoinRequest& request) {
   const auto ask = encoding::parsed<RingAsk>(request.own);
   if (!ask) return ask.why();
   if (ask->members.size() != request.endpoints.size()) return "the rank does not name one queue pair per lane";
+  if (std::string error = check(ask->privacy, request.world_size); !error.empty()) return error;
   if (!std::all_of(ask->members.begin(), ask->members.end(), is_member)) {
     return oversized;
   }
@@ -230,7 +234,7 @@ std::string check_grant(const Admission& admission, const JoinRequest& asked) {
   if (grant->members[asked.rank] != ask.members) {
     return "the admission has other queue pairs for rank " + std::to_string(asked.rank) + " than the rank named";
   }
-  return "";
+  return check_public_keys(grant->public_keys, ask.privacy, asked.rank, asked.world_size);
 }
 
 }  // namespace
@@ -269,10 +273,9 @@ ProtocolRules netreduce_rules() {
   ProtocolRules::Own& own = rules.own.emplace();
   own.check_request = check_ask;
   own.compare = [](const JoinRequest& first, const JoinRequest& second) -> std::optional<session::Difference> {
-    const std::uint32_t theirs = checked_part<RingAsk>(first.own).message_packets;
-    const std::uint32_t ours = checked_part<RingAsk>(second.own).message_packets;
-    if (theirs == ours) return std::nullopt;
-    return session::Difference{"packets per message", theirs, ours};
+    const RingAsk theirs = checked_part<RingAsk>(first.own), ours = checked_part<RingAsk>(second.own);
+    if (theirs.message_packets == ours.message_packets) return compare(theirs.privacy, ours.privacy);
+    return session::Difference{"packets per message", theirs.message_packets, ours.message_packets};
   };
   own.agree = agree_on_ring;
   own.check_terms = [](const Terms& terms) {

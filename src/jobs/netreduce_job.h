@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "jobs/public_keys.h"
 #include "jobs/tree.h"
 #include "protocol/netreduce/member.h"
 #include "protocol/netreduce/racks.h"
@@ -23,15 +25,20 @@ namespace netsum::jobs {
 struct RingAsk {
   std::uint32_t message_packets = 0;       // 0: of a length that suits the window
   std::vector<netreduce::Member> members;  // its queue pairs, one per lane
+  PrivateAsk privacy{};
 };
 // What its job is granted.
 struct RingGrant {
   std::uint32_t message_packets = 0;
   std::vector<std::vector<netreduce::Member>> members;  // [rank][lane]
+  std::vector<std::string> public_keys{};               // by rank; none: sums are not private
 };
 [[nodiscard]] session::OwnPart own_part(const RingAsk& ask);
 [[nodiscard]] session::OwnPart own_part(const RingGrant& grant);
 [[nodiscard]] RingGrant ring_grant(const session::Admission& admission);  // that was checked
+[[nodiscard]] inline std::vector<seal::PublicKey> public_keys(const RingGrant& grant) {
+  return keys_of(grant.public_keys);
+}
 
 [[nodiscard]] session::ProtocolRules netreduce_rules();
 // The length of a message whose window is not measured.

@@ -8,7 +8,7 @@ namespace netsum::jobs {
 [[nodiscard]] std::string atp_layout();
 [[nodiscard]] std::string netreduce_layout();
 [[nodiscard]] std::string chip_layout();
-[[nodiscard]] std::string run_layout();
+[[nodiscard]] std::string switchml_layout();
 [[nodiscard]] std::string tree_layout();
 
 }  // namespace netsum::jobs

@@ -5,10 +5,17 @@
 #include <string_view>
 
 #include "encoding/codec.h"
+#include "jobs/public_keys.h"
 #include "netsum/error.h"
 #include "session/membership.h"
 
 namespace netsum::jobs {
+
+template <class Archive>
+void fields(Archive& a, PrivateAsk& m) {
+  a.text(1, "public_key", m.public_key, std::tuple_size_v<seal::PublicKey>);
+  a.number(2, "fingerprint", m.fingerprint);
+}
 
 template <class Part>
 [[nodiscard]] session::OwnPart written(const Part& part) {

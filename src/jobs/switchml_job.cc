@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "jobs/chip_profile.h"
-#include "jobs/dealt_runs.h"
+#include "jobs/switchml_terms.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
 #include "seal/sealer.h"
@@ -92,7 +92,7 @@ session::ProtocolRules switchml_rules() {
     return {session::units_of_packet(terms.packet_elements),
             switchml::Switch::total_bytes(terms.packet_elements, terms.slots, terms.world_size, members, true)};
   };
-  rules.own = same_runs();
+  rules.own = switchml_terms();
   return rules;
 }
 

@@ -36,13 +36,25 @@ PacketKey PacketKey::derived(std::string_view purpose, std::uint64_t number) con
   store_le(message.data() + length, number);
   length += sizeof number;
   message[length++] = std::byte{1};
+  return keyed(std::span(message).first(length));
+}
 
-  PacketKey key;
+PacketKey PacketKey::keyed(std::span<const std::byte> bytes) const {
+  return authenticated(bytes_, bytes);
+}
+
+PacketKey PacketKey::extracted(std::string_view salt, std::span<const std::byte> secret) {
+  return authenticated(std::as_bytes(std::span(salt)), secret);
+}
+
+// HMAC-SHA256 (RFC 2104).
+PacketKey PacketKey::authenticated(std::span<const std::byte> key, std::span<const std::byte> message) {
+  PacketKey made;
   unsigned int bytes = 0;
-  const unsigned char* const made = HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(size), unsigned_of(message.data()),
-                                         length, reinterpret_cast<unsigned char*>(key.bytes_.data()), &bytes);
-  key.some_ = made != nullptr && bytes == size;
-  return key;
+  made.some_ = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), unsigned_of(message.data()), message.size(),
+                    reinterpret_cast<unsigned char*>(made.bytes_.data()), &bytes) != nullptr &&
+               bytes == size;
+  return made;
 }
 
 bool operator==(const PacketKey& a, const PacketKey& b) {

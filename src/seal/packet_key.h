@@ -27,8 +27,14 @@ class PacketKey {
   [[nodiscard]] const Bytes& bytes() const { return bytes_; }
   // A key for one purpose, from which nobody learns this one or another purpose's (HKDF-Expand with SHA-256, RFC 5869 §2.3).
   [[nodiscard]] PacketKey derived(std::string_view purpose, std::uint64_t number) const;
+  // A key that takes all of these bytes as well (HMAC-SHA256).
+  [[nodiscard]] PacketKey keyed(std::span<const std::byte> bytes) const;
+  // From a secret of any length (HKDF-Extract, RFC 5869 §2.2).
+  [[nodiscard]] static PacketKey extracted(std::string_view salt, std::span<const std::byte> secret);
 
  private:
+  [[nodiscard]] static PacketKey authenticated(std::span<const std::byte> key, std::span<const std::byte> message);
+
   alignas(32) Bytes bytes_{};
   bool some_ = false;
 };

@@ -24,6 +24,7 @@ struct Operation {
   void* data = nullptr;
   // reduce-scatter and all-gather: as many parts as ranks. Part i is the sum that rank i takes, or what rank i gives.
   std::uint32_t parts = 1;
+  std::uint32_t part = 0;  // which of the call's parts this is, as an operation of its own (part_of)
   void* out = nullptr;  // results, if not in `data`: this rank's part (reduce-scatter), or all parts (all-gather)
   WireFormat wire = WireFormat::native;
   bool fixed_point = false;  // floats travel as block fixed point, whatever `wire` says: a chip adds nothing else (SwitchML)
@@ -90,6 +91,13 @@ struct OnWire {
 [[nodiscard]] constexpr bool adds_floats(const Operation& operation) {
   return reduces(operation) && is_float(operation.dtype) && operation.elements > 0 &&
          (operation.op == ReduceOp::sum || operation.op == ReduceOp::avg);
+}
+
+// Whether its values travel as integers that are added modulo 2^width, if at all: what a pad can hide
+// (docs/private-sums.md).
+[[nodiscard]] constexpr bool adds_integers(const Operation& operation) {
+  const OnWire wire = on_wire(operation);
+  return !is_float(wire.dtype) && wire.op == ReduceOp::sum;
 }
 
 // Whether its values travel as block fixed point and so need exponents (SwitchML).

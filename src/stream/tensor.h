@@ -56,6 +56,7 @@ template <class T>
 [[nodiscard]] inline Operation part_of(const Operation& operation, std::uint32_t rank, std::uint32_t part, bool taken) {
   Operation view = operation;
   view.parts = 1;
+  view.part = part;
   view.elements = part_elements(operation);
   view.out = nullptr;
   const bool gathered = operation.collective == Collective::all_gather;

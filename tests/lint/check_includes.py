@@ -77,7 +77,7 @@ GENERATED = {"version.h"}
 MAY_ENCODE = {
     "protozero": {"src/encoding/codec.h"},
     "encoding/codec.h": {"src/control/border.cc", "src/control/fingerprint.cc", "src/jobs/own_part.h", "src/jobs/atp_job.cc",
-                         "src/jobs/chip_profile.cc", "src/jobs/dealt_runs.cc", "src/jobs/netreduce_job.cc", "src/jobs/tree.cc"},
+                         "src/jobs/chip_profile.cc", "src/jobs/netreduce_job.cc", "src/jobs/switchml_terms.cc", "src/jobs/tree.cc"},
 }
 # Membership and its messages know no protocol: all that they may include of a folder where protocols are.
 ONLY = {("session", "protocol"): {"protocol/worker_lane.h"}, ("control", "jobs"): {"jobs/layouts.h"}}

@@ -23,6 +23,7 @@ struct ClusterConfig {
   std::uint64_t seed = 1;
   Faults faults{};
   bool chip = false;  // profile
+  std::vector<seal::PadKeys> pads{};  // by rank: sums are private
 };
 
 class VirtualCluster final : public VirtualJob {
@@ -118,6 +119,7 @@ class VirtualCluster final : public VirtualJob {
       w.aggregator = lane.aggregator->self();
       w.chip = config_.chip;
       w.member = rank;
+      if (!config_.pads.empty()) w.pads = config_.pads[rank];
       lane.workers.push_back(std::make_unique<WorkerNode>(*this, job.members[rank].endpoint, w));
     }
   }

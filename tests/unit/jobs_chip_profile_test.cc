@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "jobs/dealt_runs.h"
+#include "jobs/switchml_terms.h"
 #include "jobs/switchml_job.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
@@ -48,7 +48,7 @@ TEST(ChipProfile, IsAProtocolOfItsOwn) {
   EXPECT_EQ(1U, cost.units);
   // All ranks are to deal stripes alike.
   session::JoinRequest usual, other;
-  other.own = own_part(RunAsk{4096});
+  other.own = own_part(SwitchMlAsk{4096, {}});
   EXPECT_EQ("", session::check_request(rules, usual));
   EXPECT_FALSE(session::compare(rules, usual, usual));
   const auto difference = session::compare(rules, usual, other);

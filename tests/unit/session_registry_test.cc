@@ -17,7 +17,7 @@
 #include <tuple>
 #include <vector>
 
-#include "jobs/dealt_runs.h"
+#include "jobs/switchml_terms.h"
 #include "jobs/switchml_job.h"
 #include "wire/switchml.h"
 
@@ -375,7 +375,7 @@ TEST_F(RegistryTest, RefusesParametersThatDifferAndNamesBothRanks) {
   };
   differs([](JoinRequest& r) { r.world_size = 3; }, {"rank 1", "world size 3", "rank 2 with 4"});
   differs([](JoinRequest& r) { r.packet_elements = 512; }, {"rank 1", "elements per packet 512", "rank 2 with 256"});
-  differs([](JoinRequest& r) { r.own = jobs::own_part(jobs::RunAsk{4096}); },
+  differs([](JoinRequest& r) { r.own = jobs::own_part(jobs::SwitchMlAsk{4096, {}}); },
           {"rank 1", "bytes in a run of stripes 4096", "rank 2 with 16384"});
   differs([](JoinRequest& r) { r.slots_fixed = 32; }, {"rank 1", "slots 32", "rank 2 with 0"});
   EXPECT_EQ(registry.jobs()[0].joined, set_of({2}));  // whoever is refused takes nobody's place

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "kernels/kernels.h"
 #include "stream/tensor.h"
 
 namespace netsum::netreduce {
@@ -33,6 +34,10 @@ struct Values {
     }
   }
 };
+
+[[nodiscard]] bool is_average(const Operation& operation) {
+  return operation.op == ReduceOp::avg && operation.collective == Collective::all_reduce;
+}
 
 // Messages of one operation that belong to this lane: message j to lane (j + operation) mod lanes, so that successive small
 // operations use different ones.
@@ -69,6 +74,8 @@ struct Worker::Impl {
         whole(message_bytes(c)),
         capacity(c.mtu - first_header_bytes + std::size_t{c.message_packets - 1} * (c.mtu - seal_bytes)) {
     NETSUM_CHECK(wire::netreduce::netsum_layout.header_bytes == first_header_bytes);
+    if (config.pads) pads.emplace(*config.pads, config.rank);
+    if (pads) unmasked.resize(config.mtu);
     NETSUM_CHECK(config.send_memory.size() >= send_bytes(c) && config.receive_memory.size() >= receive_bytes(c));
   }
 
@@ -123,6 +130,21 @@ struct Worker::Impl {
     return nullptr;
   }
 
+  // A packet's pad begins at a multiple of 64 KiB, which no packet exceeds, and a message's at one of 2^12 packets.
+  static seal::PadPlace pad_place(const UnderWay& u, const Extent& extent, std::uint32_t packet) {
+    static_assert(wire::netreduce::max_message_packets <= 1U << 12);
+    return {u.operation.number, extent.number << 24 | std::uint64_t{packet} << 12};
+  }
+  // Values as all ranks give them, or one alone; others have none.
+  void mask(const UnderWay& u, std::span<std::byte> values, seal::PadPlace place) const {
+    NETSUM_CHECK(u.values.dtype == DType::int32);
+    if (u.operation.collective == Collective::all_reduce) {
+      pads->mask_term(values, 4, place);
+    } else if (stream::contributes(u.operation, config.rank)) {
+      pads->mask_only(values, 4, place);
+    }
+  }
+
   // A copy, as the result overwrites the tensor before the successor has acknowledged the message: always, if nothing is
   // lost (docs/protocol-netreduce.md, "Copies").
   std::span<const std::byte> write_message(const UnderWay& u, const Extent& extent) {
@@ -145,7 +167,7 @@ struct Worker::Impl {
                         header.packets = packets_of(extent.bytes);
                         header.signature = signature_of(u, extent);
                         header.dtype = u.values.dtype;
-                        header.average = u.operation.op == ReduceOp::avg && u.operation.collective == Collective::all_reduce;
+                        header.average = !pads && is_average(u.operation);
                         wire::netreduce::write_header(wire::netreduce::netsum_layout, message, header);
                       } else {
                         store_le(to, std::uint64_t{0});  // filled by the accelerator
@@ -153,6 +175,7 @@ struct Worker::Impl {
                       const std::size_t copied = std::min(bytes, given - std::min(given, done));
                       if (copied > 0) std::memcpy(to + skip, values + done, copied);
                       std::fill_n(to + skip + copied, bytes - copied, std::byte{0});
+                      if (pads) mask(u, {to + skip, bytes}, pad_place(u, extent, packet));
                     });
     return message;
   }
@@ -211,15 +234,24 @@ struct Worker::Impl {
         wanted = std::min<std::size_t>(wanted, u->operation.elements - extent.offset * 4);
       }
       for_each_packet(extent.bytes,
-                      [&](std::uint32_t, std::size_t from, std::size_t skip, std::size_t done, std::size_t count) {
+                      [&](std::uint32_t packet, std::size_t at, std::size_t skip, std::size_t done, std::size_t count) {
                         const std::size_t copied = std::min(count, wanted - std::min(wanted, done));
-                        if (copied > 0) std::memcpy(values + done, message.data() + from + skip, copied);
+                        const std::byte* from = message.data() + at + skip;
+                        if (pads) from = unmask(*u, {from, count}, pad_place(*u, extent, packet));
+                        if (copied > 0) std::memcpy(values + done, from, copied);
                       });
     }
     ++to_receive.message;
     ++to_receive.index;
     ++counters.messages_received;
     end_operations();
+  }
+
+  // A packet's sum, as an accelerator without pads would have made it.
+  [[nodiscard]] const std::byte* unmask(const UnderWay& u, std::span<const std::byte> sum, seal::PadPlace place) {
+    pads->unmask(unmasked.data(), sum, 4, place);
+    if (is_average(u.operation)) kernels::divide(DType::int32, unmasked.data(), sum.size() / 4, config.world_size);
+    return unmasked.data();
   }
 
   void end_operations() {
@@ -236,6 +268,8 @@ struct Worker::Impl {
   WorkerConfig config;
   const std::size_t whole;     // bytes of a whole message
   const std::size_t capacity;  // of values in a whole message
+  std::optional<seal::Pads> pads;
+  std::vector<std::byte> unmasked;  // a packet's values
   std::deque<UnderWay> under_way;
   std::uint64_t ended = 0;  // operations
   Cursor to_send, to_receive;

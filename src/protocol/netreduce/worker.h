@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "seal/private_sums.h"
 #include "stream/operation.h"
 #include "wire/netreduce.h"
 
@@ -28,7 +29,8 @@ struct WorkerConfig {
   std::uint32_t mtu = 1024;             // path MTU: payload of a packet
   // For N own messages, m at m % N, and for 2N from the predecessor, m at m % 2N.
   std::span<std::byte> send_memory, receive_memory;
-  std::size_t operations = 256;  // pending at once
+  std::optional<seal::PadKeys> pads{};  // of a job whose aggregators cannot read its values: they are int32
+  std::size_t operations = 256;         // pending at once
 };
 
 struct WorkerCounters {

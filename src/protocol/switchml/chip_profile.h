@@ -22,7 +22,7 @@ class ChipProfile {
  public:
   explicit ChipProfile(const WorkerConfig& config)
       : config_(config),
-        codec_(config.rank, config.world_size, config.packet_elements),
+        codec_(config.rank, config.world_size, config.packet_elements, config.pads),
         chip_codec_(config.packet_elements) {}
 
   [[nodiscard]] ChunkCodec& codec() { return codec_; }

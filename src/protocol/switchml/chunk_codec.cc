@@ -23,17 +23,29 @@ void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
   }
 }
 
+// A part's pad begins at a multiple of 2^48 blocks: more than a process can address.
+[[nodiscard]] seal::PadPlace pad_place(const stream::Operation& operation, std::uint64_t offset, std::size_t width) {
+  constexpr std::size_t block = seal::PadKey::block_bytes;
+  NETSUM_CHECK(stream::adds_integers(operation) && offset * width % block == 0 && operation.part < 1U << 16);
+  return {operation.number, std::uint64_t{operation.part} << 48 | offset * width / block};
+}
+
 [[nodiscard]] std::byte* element_at(const stream::Operation& operation, std::uint64_t offset) {
   return static_cast<std::byte*>(operation.data) + offset * bytes_of(operation.dtype);
 }
 
 }  // namespace
 
-ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
+ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements,
+                       const std::optional<seal::PadKeys>& pads)
     : rank_(rank),
       world_size_(world_size),
       scratch_(std::max(2 * packet_elements, std::lcm(packet_elements, block_elements))),
-      halves_(std::size_t{2} * packet_elements) {}
+      halves_(std::size_t{2} * packet_elements) {
+  if (!pads) return;
+  pads_.emplace(*pads, rank);
+  unmasked_.resize(std::size_t{4} * packet_elements);
+}
 
 const float* ChunkCodec::floats(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements) {
   if (operation.dtype == DType::float32) return stream::tensor_at<const float>(operation, offset);
@@ -96,6 +108,16 @@ void ChunkCodec::decode_unscaled(const stream::Operation& operation, std::uint64
 void ChunkCodec::encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks) {
   if (elements == 0) return;
+  encode_plain(operation, offset, elements, exponents, payload, masks);
+  if (!pads_) return;
+  const std::size_t width = bytes_of(stream::wire_dtype(operation));
+  const std::span<std::byte> values(payload, elements * width);
+  const auto mask = stream::spreads(operation) ? &seal::Pads::mask_only : &seal::Pads::mask_term;
+  ((*pads_).*mask)(values, width, pad_place(operation, offset, width));
+}
+
+void ChunkCodec::encode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                              const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks) {
   NETSUM_CHECK(offset + elements <= stream::wire_elements(operation));
   if (stream::spreads(operation)) {
     const std::size_t bytes = stream::broadcast_bytes(operation, offset, elements);
@@ -133,6 +155,16 @@ void ChunkCodec::examine(const stream::Operation& operation, std::uint64_t offse
 void ChunkCodec::decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
   if (elements == 0) return;
+  if (pads_) {
+    const std::size_t width = bytes_of(stream::wire_dtype(operation));
+    pads_->unmask(unmasked_.data(), {payload, elements * width}, width, pad_place(operation, offset, width));
+    payload = unmasked_.data();
+  }
+  decode_plain(operation, offset, elements, exponents, payload, masks);
+}
+
+void ChunkCodec::decode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                              const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
   NETSUM_CHECK(offset + elements <= stream::wire_elements(operation));
   if (stream::spreads(operation)) {
     if (operation.root != rank_) {

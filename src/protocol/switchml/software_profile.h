@@ -23,7 +23,7 @@ namespace netsum::switchml {
 class SoftwareProfile {
  public:
   explicit SoftwareProfile(const WorkerConfig& config)
-      : config_(config), codec_(config.rank, config.world_size, config.packet_elements) {
+      : config_(config), codec_(config.rank, config.world_size, config.packet_elements, config.pads) {
     if (config.security != PacketSecurity::none) seals_.reset(new WorkerSeals(config));
   }
 

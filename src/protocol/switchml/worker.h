@@ -18,6 +18,7 @@
 #include "base/time.h"
 #include "protocol/switchml/hop_keys.h"
 #include "protocol/switchml/stripes.h"
+#include "seal/private_sums.h"
 #include "stream/operation.h"
 #include "stream/underflow.h"
 #include "wire/epochs.h"
@@ -45,6 +46,7 @@ struct WorkerConfig {
   PacketSecurity security = PacketSecurity::none;
   seal::PacketKey results{};
   HopKeys keys{};
+  std::optional<seal::PadKeys> pads{};  // of a job whose aggregators cannot read its values
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
   Duration max_timeout = std::chrono::milliseconds(250);

@@ -95,7 +95,7 @@ def _plan(reports, most_ranks):
     size = len(reports)
     name, generation = name_job()
     verdict = {"path": "switch", "mode": first["NETSUM_MODE"], "job": f"{first['NETSUM_JOB'] or 'torch'}.{name}",
-               "generation": generation, "token": secrets.token_hex(16)}
+               "generation": generation, "token": secrets.token_hex(16), "job_key": secrets.token_hex(32)}
     if verdict["mode"] == "off":
         verdict.update(path="gloo", reason="NETSUM_MODE=off")
     elif size == 1:
@@ -252,7 +252,7 @@ def _join(agreement, plan, settings, hostname, prefix):
     connection, report = None, {"host": hostname}
     try:
         connection = _C.connect(settings=settings, shards=[] if settings.above or settings.switches else addresses,
-                                token=plan["token"], job=plan["job"], generation=plan["generation"], rank=rank,
+                                token=plan["token"], job_key=plan["job_key"], job=plan["job"], generation=plan["generation"], rank=rank,
                                 world_size=size, connect_deadline=timedelta(seconds=seconds),
                                 operation_deadline=agreement.timeout, log_prefix=prefix)
     except RuntimeError as error:

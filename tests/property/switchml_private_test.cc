@@ -1,0 +1,219 @@
+// Jobs whose aggregator cannot read what it adds: sums have the bits that they have without pads, what passes the aggregator
+// looks random whatever the values are, and no pad is used twice.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "netsum/types.h"
+#include "support/virtual_cluster.h"
+#include "wire/switchml.h"
+
+namespace netsum::testing {
+namespace {
+
+using stream::Collective;
+using stream::Operation;
+
+// Of one life of a job: `life` seeds what the ranks draw.
+std::vector<seal::PadKeys> pads_of(std::uint32_t ranks, std::uint64_t life = 1) {
+  std::vector<seal::Agreement> agreements;
+  std::vector<seal::PublicKey> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    std::array<std::byte, 32> drawn{};
+    Random random(life << 32 | rank);
+    for (std::byte& byte : drawn) byte = static_cast<std::byte>(random.next());
+    agreements.emplace_back("a secret of the ranks", drawn);
+    all.push_back(agreements.back().own());
+  }
+  std::vector<seal::PadKeys> keys;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) keys.push_back(agreements[rank].keys(all, rank).value());
+  return keys;
+}
+
+using Tensor = std::vector<std::byte>;
+
+// A call, with tensors for `ranks` of what `value(rank)` gives each byte's random stream, or of zeros.
+struct Call {
+  Operation operation;
+  std::vector<Tensor> in, out;
+  Call(Operation what, std::uint32_t ranks, const std::function<std::byte(Random&)>& byte) : operation(what) {
+    operation.fixed_point = is_float(what.dtype);
+    if (what.collective == Collective::reduce_scatter || what.collective == Collective::all_gather) operation.parts = ranks;
+    const std::size_t width = stream::spreads(operation) ? 1 : bytes_of(what.dtype);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      Random random(what.number * 1000 + rank);
+      Tensor& tensor = in.emplace_back(what.elements * width);
+      for (std::byte& each : tensor) each = byte(random);
+      out.emplace_back(what.collective == Collective::reduce_scatter ? tensor.size() / ranks : tensor.size());
+    }
+  }
+  void submit(VirtualCluster& cluster) {
+    for (std::uint32_t rank = 0; rank < in.size(); ++rank) {
+      operation.data = in[rank].data();
+      operation.out = operation.parts > 1 ? out[rank].data() : nullptr;
+      if (operation.collective == Collective::all_gather)
+        operation.data = in[rank].data() + rank * in[rank].size() / in.size();
+      cluster.submit(rank, operation);
+    }
+  }
+};
+
+std::byte small(Random& random) {  // floats of moderate size: each byte of them below 64
+  return static_cast<std::byte>(random.below(64));
+}
+std::byte zero(Random&) {
+  return {};
+}
+
+std::vector<Call> every_call(std::uint32_t ranks, const std::function<std::byte(Random&)>& byte, bool chip = false) {
+  std::vector<Call> calls;
+  const auto add = [&](Operation operation) {
+    operation.number = calls.size();
+    calls.emplace_back(operation, ranks, byte);
+  };
+  for (const DType dtype : dtypes) {
+    if (dtype == DType::boolean || dtype == DType::float64) continue;
+    if (chip && dtype != DType::int32 && !is_float(dtype)) continue;
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
+      for (const std::uint64_t elements : {1U, 7U, 16U, 1500U}) {
+        add({.op = op, .dtype = dtype, .elements = elements});
+        if (chip) continue;
+        add({.collective = Collective::reduce, .op = op, .dtype = dtype, .elements = elements, .root = ranks - 1});
+        add({.collective = Collective::reduce_scatter, .op = op, .dtype = dtype, .elements = elements * ranks});
+      }
+    }
+  }
+  add({.collective = Collective::barrier});
+  for (const std::uint64_t bytes : {1U, 5U, 4000U}) {
+    add({.collective = Collective::broadcast, .elements = bytes, .root = ranks - 1});
+    if (!chip) add({.collective = Collective::all_gather, .elements = bytes * ranks});
+  }
+  return calls;
+}
+
+using Seen = std::function<void(const wire::switchml::Common&, const wire::switchml::ChunkPacket&)>;
+
+void run(std::vector<Call>& calls, const ClusterConfig& config, const Seen& seen = {}) {
+  VirtualCluster cluster(config);
+  if (seen) {
+    cluster.network.lose = [&](const Endpoint&, const Endpoint&, std::span<const std::byte> bytes) {
+      wire::switchml::Common common;
+      wire::switchml::ChunkPacket packet;
+      if (wire::switchml::parse_common(bytes, common) == wire::ParseError::none &&
+          wire::switchml::parse_chunk(bytes, common, packet) == wire::ParseError::none) {
+        seen(common, packet);
+      }
+      return false;
+    };
+  }
+  for (Call& call : calls) call.submit(cluster);
+  ASSERT_TRUE(cluster.run(calls.size()));
+}
+
+TEST(SwitchmlPrivate, SumsHaveTheBitsThatTheyHaveWithoutPads) {
+  for (const bool chip : {false, true}) {
+    for (const std::uint32_t ranks : {1U, 2U, 5U}) {
+      ClusterConfig config{.workers = ranks, .lanes = 2, .slots = 8, .faults = {.loss = 0.05, .duplicate = 0.05}, .chip = chip};
+      if (chip) config.lanes = 1;
+      std::vector<Call> plain = every_call(ranks, small, chip), masked = every_call(ranks, small, chip);
+      run(plain, config);
+      config.pads = pads_of(ranks);
+      run(masked, config);
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        ASSERT_EQ(plain[i].in, masked[i].in) << to_string(plain[i].operation) << ", " << ranks << " ranks, chip: " << chip;
+        ASSERT_EQ(plain[i].out, masked[i].out) << to_string(plain[i].operation) << ", " << ranks << " ranks";
+      }
+    }
+  }
+}
+
+// Pearson's statistic of bytes that should be uniform: 255 on average, with a deviation of 23.
+class Bytes {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) ++counts_[std::to_integer<std::size_t>(byte)];
+    total_ += bytes.size();
+  }
+  [[nodiscard]] double chi_square() const {
+    const double expected = static_cast<double>(total_) / 256;
+    double sum = 0;
+    for (const std::uint64_t count : counts_) {
+      sum += (static_cast<double>(count) - expected) * (static_cast<double>(count) - expected) / expected;
+    }
+    return sum;
+  }
+
+ private:
+  std::array<std::uint64_t, 256> counts_{};
+  std::uint64_t total_ = 0;
+};
+
+TEST(SwitchmlPrivate, WhatPassesTheAggregatorLooksRandom) {
+  constexpr std::uint32_t ranks = 3;
+  constexpr double suspicious = 255 + 6 * 23;
+  const auto equal = [](Random&) { return std::byte{0x3f}; };
+  for (const auto& byte : {std::function<std::byte(Random&)>(zero), std::function<std::byte(Random&)>(equal)}) {
+    for (const bool is_private : {false, true}) {
+      // Of each rank's contributions, and of results: chunks count once.
+      std::map<std::uint16_t, Bytes> contributions;
+      Bytes results;
+      std::set<std::tuple<std::uint16_t, std::uint64_t, std::uint32_t, bool>> counted;
+      std::vector<Call> calls;
+      for (const DType dtype : {DType::float32, DType::int32, DType::int64, DType::uint8})
+        calls.emplace_back(Operation{.number = calls.size(), .dtype = dtype, .elements = 20000}, ranks, byte);
+      ClusterConfig config{.workers = ranks, .faults = {.loss = 0.02}};
+      if (is_private) config.pads = pads_of(ranks);
+      run(calls, config, [&](const wire::switchml::Common& common, const wire::switchml::ChunkPacket& packet) {
+        const bool result = common.type == wire::switchml::Type::result;
+        if (!result && common.type != wire::switchml::Type::contribution) return;
+        const auto sender = result ? std::uint16_t{0} : common.sender;
+        if (!counted.emplace(sender, packet.header.operation, packet.header.chunk, result).second) return;
+        (result ? results : contributions[sender]).add(packet.payload);
+      });
+      ASSERT_EQ(ranks, contributions.size());
+      for (const auto& [rank, bytes] : contributions) EXPECT_EQ(is_private, bytes.chi_square() < suspicious) << "rank " << rank;
+      EXPECT_EQ(is_private, results.chi_square() < suspicious);
+    }
+  }
+}
+
+// Contributions of zeros are pads.
+TEST(SwitchmlPrivate, NoPadIsUsedTwice) {
+  constexpr std::uint32_t ranks = 3;
+  std::set<std::array<std::uint64_t, 2>> pads;
+  std::size_t blocks = 0;
+  for (const std::uint64_t life : {1U, 2U}) {
+    std::map<std::tuple<std::uint16_t, std::uint64_t, std::uint32_t>, std::vector<std::byte>> sent;
+    std::vector<Call> calls = every_call(ranks, zero);
+    run(calls, {.workers = ranks, .lanes = 2, .slots = 8, .faults = {.loss = 0.05}, .pads = pads_of(ranks, life)},
+        [&](const wire::switchml::Common& common, const wire::switchml::ChunkPacket& packet) {
+          if (common.type != wire::switchml::Type::contribution) return;
+          const std::vector<std::byte> values(packet.payload.begin(), packet.payload.end());
+          const auto [at, first] =
+              sent.emplace(std::tuple(common.sender, packet.header.operation, packet.header.chunk), values);
+          EXPECT_EQ(at->second, values) << "a repeat has other values";
+          if (!first) return;
+          for (std::size_t i = 0; i + 16 <= values.size(); i += 16) {
+            std::array<std::uint64_t, 2> block{};
+            std::memcpy(block.data(), values.data() + i, sizeof block);
+            pads.insert(block);
+            ++blocks;
+          }
+        });
+  }
+  EXPECT_GT(blocks, 5000U);
+  EXPECT_EQ(blocks, pads.size()) << "some pads of 16 bytes are the same";
+}
+
+}  // namespace
+}  // namespace netsum::testing
