@@ -8,7 +8,8 @@ namespace netsum::oracle {
 double scale_of(const Reduction& reduction, int exponent) {
   const std::uint32_t ranks = reduction.ranks / reduction.added_before;
   const auto growth = [](std::uint32_t values) { return values == 1 ? 0 : static_cast<int>(std::bit_width(values)); };
-  const int spare = 31 - static_cast<int>(std::bit_width(ranks - 1)) - growth(reduction.added_before) - exponent;
+  const int spare = 31 - static_cast<int>(std::bit_width(ranks - 1)) - growth(reduction.added_before) -
+                    reduction.fixed_scale.value_or(exponent);
   switch (reduction.numbers) {
     case Numbers::block_fixed_point:
       return std::ldexp(1.0, spare);

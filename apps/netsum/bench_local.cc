@@ -93,7 +93,7 @@ class JobKey {
     std::string text;
     for (const std::byte byte : drawn) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
     const transport::Descriptor file(::mkstemp(path_.data()));
-    if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    if (file.number() < 0 || ::write(file.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
       throw Error(ErrorCode::internal, "cannot write the workers' key to " + path_);
     }
   }
@@ -154,6 +154,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     if (key) {
       arguments.emplace_back("--private");
       add("job-key-file", key->path());
+      add("fixed-scale", options.fixed_scale);
     }
     if (options.allocate) arguments.emplace_back("--allocate");
     if (options.back_to_back) arguments.emplace_back("--back-to-back");

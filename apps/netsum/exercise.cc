@@ -19,7 +19,8 @@ namespace {
           {.op = options.op_value(),
            .dtype = options.dtype_value(),
            .numbers = options.protocol_value().numbers(options),
-           .ranks = options.world_size},
+           .ranks = options.world_size,
+           .fixed_scale = options.fixed_scale_value()},
           static_cast<int>(options.magnitude)};
 }
 

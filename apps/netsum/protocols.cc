@@ -238,6 +238,17 @@ std::optional<std::uint32_t> ProtocolFlags::first_psn_value() const {
   return value;
 }
 
+std::optional<int> ProtocolFlags::fixed_scale_value() const {
+  if (fixed_scale == "none") return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(fixed_scale.data(), fixed_scale.data() + fixed_scale.size(), value);
+  if (error != std::errc() || end != fixed_scale.data() + fixed_scale.size()) {
+    throw UsageError("--fixed-scale is a power of two by its exponent, such as 4 for 16, or none, not '" + fixed_scale + "'");
+  }
+  if (!private_sums) throw UsageError("--fixed-scale requires --private");
+  return value;
+}
+
 VerbsSettings ProtocolFlags::verbs_settings() const {
   const auto byte = [](std::uint32_t value) { return static_cast<std::uint8_t>(value); };
   VerbsSettings settings;

@@ -24,6 +24,7 @@ struct ProtocolFlags {
   std::string switches, servers, spines;  // addresses; servers: ATP; spines: the others
   double loss = 0, recovery_seconds = 0;
   bool private_sums = false;
+  std::string fixed_scale = "none";  // with private_sums
   std::uint32_t aggregators = 1;  // of a run on this machine, as are parameter_servers, racks and multicast
   // SwitchML
   std::string wire = "native", multicast, profile = "software";
@@ -60,6 +61,7 @@ struct ProtocolFlags {
   [[nodiscard]] bool chip_value() const;
   [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
   [[nodiscard]] VerbsSettings verbs_settings() const;
+  [[nodiscard]] std::optional<int> fixed_scale_value() const;
 };
 
 // What --profile says of SwitchML's data plane. Throws UsageError.

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import re
+import secrets
 import signal
 import statistics
 import subprocess
@@ -188,23 +189,40 @@ def certificate_for(address):
     return files
 
 
+@functools.cache
+def job_key_file():
+    """A secret of ranks, until the process ends."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = os.path.join(folder.name, "key")
+    with open(path, "w") as file:
+        file.write(secrets.token_hex(32))
+    return path
+
+
 @dataclasses.dataclass(frozen=True)
 class Sealed(Netsum):
     """SwitchML through a daemon with TLS, whatever its packets have. On one host they have seals because its ranks are told to
     distrust the loopback device."""
     security: str = "none"
+    private: bool = False  # aggregators add values that they cannot read
+
+    @property
+    def protection(self):
+        return "private sums" if self.private else {"none": "checksums", "tag": "tags", "encrypt": "encryption"}[self.security]
 
     def run_length(self, place, task, elements):
         where, hosts, address = (place.switch, place.hosts[:task.workers], place.switch.addresses[4]) if place.shaped else \
             (None, [None] * task.workers, "127.0.0.1")
         certificate, key = certificate_for(address)
         narrow = [WITH_VECTORS, self.vectors] if self.vectors else []
+        private = ["--private", "--job-key-file", job_key_file()] if self.private else []
         with Children() as children:
             switch = children.daemon([*narrow, NETSUM, "switch", *OPEN, "--listen", f"{address}:0", "--tls-cert", certificate, "--tls-key",
                                       key, "--packet-security", self.security], where)
             ranks = [children.start([*narrow, NETSUM, "bench", "all-reduce", "--json", "--elements", elements, "--iterations", task.iterations,
                                      "--warmup", task.warmup, "--switch", switch, "--tls-ca", certificate, "--rank", rank, "--world-size",
-                                     task.workers, *([] if place.shaped else ["--local-checksums"])], host, silent=rank > 0)
+                                     task.workers, *private, *([] if place.shaped else ["--local-checksums"])], host, silent=rank > 0)
                      for rank, host in enumerate(hosts)]
             report = json.loads(children.finish(ranks[0]))
             for process in ranks[1:]:

@@ -21,6 +21,8 @@ SHARDS = Netsum("SwitchML, shards on the workers' hosts", shards=True)
 SHM = Netsum("SwitchML, shared memory", flags=("--transport", "shm"))
 ALLOCATED = Netsum("SwitchML, shared memory, tensors from allocate", flags=("--transport", "shm", "--allocate"))
 SEALS = [Sealed(f"SwitchML with TLS, packets: {security}", security=security) for security in ("none", "tag", "encrypt")]
+PRIVATE = [SEALS[0], Sealed("SwitchML with TLS, private sums", private=True), SEALS[2]]
+PRIVATE_AVX2 = [dataclasses.replace(each, name=f"{each.name}, AVX2 only", vectors="AVX2") for each in PRIVATE[:2]]
 SEALS_AVX2 = [Sealed(f"{each.name}, AVX2 only", security=each.security, vectors="AVX2") for each in SEALS[:2]]
 GLOO = Gloo()
 MPI = OpenMpi()
@@ -253,15 +255,15 @@ def collective_here(name):
     return Group(f"collective-{name}-shm", tuple(Entrant(who.name, who, task) for who in (ours, peer)), (row,))
 
 
-def seals(at, place, contenders, elements, goal=None, hosts=0):
-    """What tags and encryption of packets cost, beside checksums."""
+def seals(at, place, contenders, elements, goal=None, hosts=0, suite="seals"):
+    """What protects packets or their values costs, beside checksums. The goal is the first one's."""
     task = Task(2, elements, iterations=5)
     none, *others = contenders
-    rows = [Row(f"seals-{at}-{each.security}-{length // MB}",
-                f"TAT with {'tags' if each.security == 'tag' else 'encryption'} over that with checksums, {place}, N = 2, {length // MB} MB",
-                (each.name, length), (none.name, length), goal if each.security == "tag" else None, at_least=False)
+    rows = [Row(f"{suite}-{at}-{'private' if each.private else each.security}-{length // MB}",
+                f"TAT with {each.protection} over that with checksums, {place}, N = 2, {length // MB} MB",
+                (each.name, length), (none.name, length), goal if each is others[0] else None, at_least=False)
             for length in elements for each in others]
-    return Group(f"seals-{at}", tuple(Entrant(who.name, who, task) for who in contenders), tuple(rows), hosts=hosts, rate="200mbit" if hosts else "")
+    return Group(f"{suite}-{at}", tuple(Entrant(who.name, who, task) for who in contenders), tuple(rows), hosts=hosts, rate="200mbit" if hosts else "")
 
 
 SUITES = {
@@ -282,5 +284,9 @@ SUITES = {
     "seals": ("tags and encryption of packets, beside checksums",
               lambda: [seals("loopback", "one machine", SEALS, (4 * MB, 16 * MB), 1.10), seals("avx2", "one machine, AVX2 only", SEALS_AVX2, (16 * MB,)),
                        seals("links", "links of 200 Mbit/s", SEALS, (4 * MB,), 1.02, hosts=3)]),
+    "private": ("sums that aggregators cannot read, beside checksums and encryption",
+                lambda: [seals("loopback", "one machine", PRIVATE, (4 * MB, 16 * MB), 1.25, suite="private"),
+                         seals("avx2", "one machine, AVX2 only", PRIVATE_AVX2, (16 * MB,), suite="private"),
+                         seals("links", "links of 200 Mbit/s", PRIVATE, (4 * MB,), 1.01, hosts=3, suite="private")]),
     "latency": ("4 bytes to 64 KB on one machine", lambda: [latency(2), latency(4), latency_sizes(2), latency_sizes(4)]),
 }

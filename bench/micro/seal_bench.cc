@@ -1,4 +1,5 @@
-// What a packet costs that is to be believed: a checksum, a tag, or encryption, of one packet's bytes in cache.
+// What a packet costs that is to be believed, or must not be read: a checksum, a tag, encryption, or pads, of one packet's
+// bytes in cache.
 
 #include <benchmark/benchmark.h>
 
@@ -7,6 +8,8 @@
 
 #include "base/crc32c.h"
 #include "seal/aes_gcm.h"
+#include "seal/linear_hash.h"
+#include "seal/private_sums.h"
 #include "seal/sealer.h"
 #include "seal/tagger.h"
 
@@ -78,6 +81,39 @@ void open_packet(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 
+// Private sums: a contribution's pads, and the sum's (seal/private_sums.h). Rank 0 adds three.
+template <std::uint32_t rank>
+void mask(benchmark::State& state) {
+  auto packet = some_packet(state);
+  const seal::PacketKey key = some_key();
+  const seal::Pads pads({key, key, key.derived("next", 0), key.derived("previous", 0)}, rank);
+  std::uint64_t operation = 0;
+  for (auto _ : state) {
+    pads.mask_term(std::span(packet).first(static_cast<std::size_t>(state.range(0))), 4, {++operation, 0});
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+void unmask(benchmark::State& state) {
+  const auto packet = some_packet(state);
+  std::vector<std::byte> room(packet.size());
+  const seal::Pads pads({some_key(), some_key(), {}, {}}, 0);
+  std::uint64_t operation = 0;
+  for (auto _ : state) {
+    pads.unmask(room.data(), std::span(packet).first(static_cast<std::size_t>(state.range(0))), 4, {++operation, 0});
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+void hash_of_sum(benchmark::State& state) {
+  const auto packet = some_packet(state);
+  const auto words = static_cast<std::size_t>(state.range(0)) / 4;
+  const seal::LinearHash hash(some_key(), words);
+  for (auto _ : state) benchmark::DoNotOptimize(hash(packet.data(), words));
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
 // The lengths of short packets, of one in a frame of 1500 bytes, and of long ones, as over loopback.
 void lengths(benchmark::internal::Benchmark* each) {
   for (const int bytes : {68, 1024, 1072, 1332, 16384, 61440}) each->Arg(bytes);
@@ -89,6 +125,10 @@ BENCHMARK(seal_packet<PacketSecurity::tag>)->Name("tag")->Apply(lengths);
 BENCHMARK(open_packet<PacketSecurity::tag>)->Name("check_tag")->Apply(lengths);
 BENCHMARK(seal_packet<PacketSecurity::encrypt>)->Name("encrypt")->Apply(lengths);
 BENCHMARK(open_packet<PacketSecurity::encrypt>)->Name("decrypt")->Apply(lengths);
+BENCHMARK(mask<1>)->Name("mask")->Apply(lengths);
+BENCHMARK(mask<0>)->Name("mask_at_rank_0")->Apply(lengths);
+BENCHMARK(unmask)->Name("unmask")->Apply(lengths);
+BENCHMARK(hash_of_sum)->Apply(lengths);
 
 }  // namespace
 }  // namespace netsum

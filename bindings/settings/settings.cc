@@ -183,9 +183,12 @@ Settings read(const Lookup& lookup, Settings settings) {
   options.token = read_secret(reader, "NETSUM_TOKEN_FILE");
   std::string job_key = read_secret(reader, "NETSUM_JOB_KEY_FILE");
   if (reader.one_of("NETSUM_PRIVATE", yes_or_no, false)) {
-    options.private_sums = PrivateSums{std::move(job_key)};
+    options.private_sums = PrivateSums{std::move(job_key), {}};
+    if (int scale = 0; reader.number("NETSUM_FIXED_SCALE", scale, -126, 128)) options.private_sums->fixed_scale = scale;
   } else if (!job_key.empty()) {
     throw Reader::bad("NETSUM_JOB_KEY_FILE requires NETSUM_PRIVATE=1");
+  } else if (!reader.text("NETSUM_FIXED_SCALE").empty()) {
+    throw Reader::bad("NETSUM_FIXED_SCALE requires NETSUM_PRIVATE=1");
   }
   return settings;
 }
@@ -215,6 +218,9 @@ std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Setti
       {"NETSUM_PACKET_ELEMENTS", std::to_string(options.packet_elements)},
       {"NETSUM_WIRE", switchml == nullptr ? "" : netsum::to_string(switchml->wire)},
       {"NETSUM_PRIVATE", options.private_sums ? "1" : "0"},
+      {"NETSUM_FIXED_SCALE", options.private_sums && options.private_sums->fixed_scale
+                                 ? std::to_string(*options.private_sums->fixed_scale)
+                                 : "no"},
       {"NETSUM_RECOVERY", std::to_string(options.recovery.count()) + " ms"},
       {"NETSUM_TLS_CERT", settings.tls_cert.empty() ? "no" : "yes"},
       {"NETSUM_VERBS", netreduce == nullptr || netreduce->verbs.empty() ? "no" : "yes"},

@@ -83,6 +83,10 @@ using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
 struct PrivateSums {
   // A secret of the ranks that no aggregator knows, the same on all, of at least 16 bytes: unpredictable ones, no password.
   std::string key{};
+  // Floats above 2^fixed_scale in magnitude count as that (Statistics::values_clamped), and all have the resolution that this
+  // leaves: -126 to 128. Empty: blocks of 256 floats have scales of their own, and aggregators see those. SwitchML, but for
+  // chips.
+  std::optional<int> fixed_scale{};
 };
 
 struct Options {
@@ -159,6 +163,7 @@ struct Statistics {
   std::uint32_t window = 0;  // packets that may be in flight now, over all lanes: the slots, or ATP's congestion window
   // How many values that were not 0 a scale made 0, in a sample (docs/numerics.md, "What becomes 0").
   std::uint64_t values_examined = 0, values_underflowed = 0;
+  std::uint64_t values_clamped = 0;  // all that were above PrivateSums::fixed_scale
   bool shared_memory = false;      // there are no packets
   std::uint64_t bytes_copied = 0;  // shared memory: to and from tensors that lie outside it
   // Time with packets in hand or to send, of all threads that move packets. One that polls takes its CPU all the time.

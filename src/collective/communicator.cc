@@ -676,6 +676,7 @@ Statistics Communicator::statistics() const {
   statistics.shared_memory = here->local != nullptr;
   statistics.values_examined = totals.protocol.underflow.examined;
   statistics.values_underflowed = totals.protocol.underflow.underflowed;
+  statistics.values_clamped = totals.protocol.underflow.clamped;
   statistics.bytes_copied = totals.bytes_copied;
   statistics.busy_nanoseconds = totals.busy_nanoseconds;
   return statistics;

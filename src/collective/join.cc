@@ -9,6 +9,7 @@
 
 #include "collective/rank_protocol.h"
 #include "collective/reach.h"
+#include "kernels/kernels.h"
 #include "runtime/cpus.h"
 #include "runtime/thread.h"
 #include "seal/private_sums.h"
@@ -167,6 +168,13 @@ void check(const Options& options, const RankProtocol& protocol) {
   if (options.private_sums && options.private_sums->key.size() < seal::least_secret_bytes) {
     throw bad("private sums require a job key of at least " + std::to_string(seal::least_secret_bytes) + " bytes, and it has " +
               std::to_string(options.private_sums->key.size()) + ": make one with `openssl rand -hex 32`");
+  }
+  constexpr int least_scale = -kernels::exponent_bias, most_scale = kernels::largest_block_exponent - kernels::exponent_bias;
+  if (options.private_sums) {
+    const int scale = options.private_sums->fixed_scale.value_or(0);
+    if (scale < least_scale || scale > most_scale)
+      throw bad("a fixed scale is between " + std::to_string(least_scale) + " and " + std::to_string(most_scale) + ", not " +
+                std::to_string(scale));
   }
   if (options.private_sums && options.world_size > seal::most_private_ranks) {
     throw bad("private sums have at most " + std::to_string(seal::most_private_ranks) + " ranks, not " +

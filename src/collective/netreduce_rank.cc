@@ -56,6 +56,9 @@ class RingRank : public RankProtocol {
     if (!settings_.verbs.empty() && options().packet_elements > wire::roce::max_mtu / 4) {
       throw bad("RDMA hardware (verbs) sends packets of at most " + std::to_string(wire::roce::max_mtu / 4) + " elements");
     }
+    if (options().private_sums && options().private_sums->fixed_scale) {
+      throw bad("a fixed scale requires SwitchML: private sums of NetReduce are int32");
+    }
     if (settings_.message_packets > wire::netreduce::max_message_packets) {
       throw bad("a message has at most " + std::to_string(wire::netreduce::max_message_packets) + " packets");
     }

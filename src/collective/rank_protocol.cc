@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "kernels/kernels.h"
+
 namespace netsum {
 
 Protocol protocol_named(const std::string& name) {
@@ -26,8 +28,13 @@ std::string RankProtocol::counted_aggregators(const std::string& what) const {
   return text;
 }
 
-jobs::PrivateAsk RankProtocol::privacy_of(const Reach& reach) {
-  return reach.agreement ? jobs::asked_by(*reach.agreement) : jobs::PrivateAsk();
+jobs::PrivateAsk RankProtocol::privacy_of(const Reach& reach) const {
+  return reach.agreement ? jobs::asked_by(*reach.agreement, fixed_exponent()) : jobs::PrivateAsk();
+}
+
+std::optional<std::uint8_t> RankProtocol::fixed_exponent() const {
+  if (!options().private_sums || !options().private_sums->fixed_scale) return std::nullopt;
+  return static_cast<std::uint8_t>(*options().private_sums->fixed_scale + kernels::exponent_bias);
 }
 
 seal::PadKeys RankProtocol::pads_of(const seal::Agreement& agreement, const std::vector<seal::PublicKey>& all,

@@ -81,7 +81,8 @@ class RankProtocol {
   [[nodiscard]] std::string counted_aggregators(const std::string& what) const;
   // What the rank says of private sums as it joins, and its pads once it has been told all ranks' public keys. Throws Error:
   // refused.
-  [[nodiscard]] static jobs::PrivateAsk privacy_of(const Reach& reach);
+  [[nodiscard]] jobs::PrivateAsk privacy_of(const Reach& reach) const;
+  [[nodiscard]] std::optional<std::uint8_t> fixed_exponent() const;
   [[nodiscard]] seal::PadKeys pads_of(const seal::Agreement& agreement, const std::vector<seal::PublicKey>& all,
                                       const Site& site) const;
 

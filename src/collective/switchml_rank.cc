@@ -41,21 +41,22 @@ void join_groups(const Options& options, Site& site) {
   }
 }
 
-[[nodiscard]] std::size_t longest_datagram(std::uint32_t packet_elements) {
+// `more`: elements behind a packet's values.
+[[nodiscard]] std::size_t longest_datagram(std::uint32_t packet_elements, std::uint32_t more) {
   wire::switchml::ChunkHeader header;
-  header.elements = static_cast<std::uint16_t>(packet_elements);
+  header.elements = static_cast<std::uint16_t>(packet_elements + more);
   header.exponents = static_cast<std::uint8_t>(wire::switchml::blocks_of_packet(packet_elements));
   header.masks = true;
   return wire::switchml::chunk_packet_bytes(header);
 }
 
 // `seal`: bytes behind each packet.
-[[nodiscard]] std::uint32_t packet_elements_for(std::uint32_t mtu, bool ipv6, std::size_t seal) {
+[[nodiscard]] std::uint32_t packet_elements_for(std::uint32_t mtu, bool ipv6, std::size_t seal, std::uint32_t more) {
   const std::size_t room = mtu - (ipv6 ? 48 : 28) - seal;
   std::uint32_t best = wire::switchml::packet_step;
   for (std::uint32_t elements = best; elements <= wire::switchml::max_packet_elements;
        elements += wire::switchml::packet_step) {
-    if (wire::switchml::possible_packet(elements) && longest_datagram(elements) <= room) best = elements;
+    if (wire::switchml::possible_packet(elements) && longest_datagram(elements, more) <= room) best = elements;
   }
   return best;
 }
@@ -128,7 +129,8 @@ class SwitchMlRank final : public RankProtocol {
       }
       ipv6 |= tree || !transport::is_ipv4(next);  // switches use IPv6 among themselves
     }
-    reach.packet_elements = chip_ ? packet_elements_at_chip(*chip_, mtu, ipv6) : packet_elements_for(mtu, ipv6, seal);
+    const std::uint32_t more = options().private_sums ? wire::switchml::check_words : 0;
+    reach.packet_elements = chip_ ? packet_elements_at_chip(*chip_, mtu, ipv6) : packet_elements_for(mtu, ipv6, seal, more);
     return reach;
   }
 
@@ -168,6 +170,7 @@ class SwitchMlRank final : public RankProtocol {
     config.checksums = settings_.local_checksums || !site.near;
     jobs::take_keys(admission, number.of_site, config);
     if (reach.agreement) config.pads = pads_of(*reach.agreement, jobs::public_keys(admission), site);
+    config.fixed_exponent = fixed_exponent();
     config.chip = chip_.has_value();
     if (config.chip) config.member = jobs::member_of(admission.placement, options().rank);
     return {lane.take_transport(), switchml::make_worker_lane(config)};
@@ -271,7 +274,8 @@ class SwitchMlRank final : public RankProtocol {
     for (const Site& site : reach.sites) demand_same(site.profiles, site.address);
     if (!reach.hop.lanes.empty()) demand_same(reach.hop.profiles, reach.hop.address);
     if (!chip) return std::nullopt;
-    const std::string why = jobs::why_not_at_chip(*chip, options().packet_elements, settings_.wire);
+    std::string why = jobs::why_not_at_chip(*chip, options().packet_elements, settings_.wire);
+    if (why.empty() && fixed_exponent()) why = "exchanges exponents: private sums with a fixed scale are not possible there";
     if (!why.empty())
       throw Error(ErrorCode::refused, "aggregator " + first.address + " is a chip (--profile chip): it " + why);
     return chip;

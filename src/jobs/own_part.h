@@ -15,6 +15,7 @@ template <class Archive>
 void fields(Archive& a, PrivateAsk& m) {
   a.text(1, "public_key", m.public_key, std::tuple_size_v<seal::PublicKey>);
   a.number(2, "fingerprint", m.fingerprint);
+  a.number(3, "fixed_exponent", m.fixed_exponent);
 }
 
 template <class Part>

@@ -11,9 +11,10 @@ constexpr std::size_t key_bytes = std::tuple_size_v<seal::PublicKey>;
 
 }  // namespace
 
-PrivateAsk asked_by(const seal::Agreement& agreement) {
+PrivateAsk asked_by(const seal::Agreement& agreement, std::optional<std::uint8_t> fixed_exponent) {
   const seal::PublicKey& key = agreement.own();
-  return {{reinterpret_cast<const char*>(key.data()), key.size()}, agreement.fingerprint()};
+  return {{reinterpret_cast<const char*>(key.data()), key.size()}, agreement.fingerprint(),
+          fixed_exponent ? *fixed_exponent + 1U : 0U};
 }
 
 std::vector<seal::PublicKey> keys_of(const std::vector<std::string>& texts) {
@@ -34,8 +35,10 @@ std::string check(const PrivateAsk& ask, std::uint32_t world_size) {
 std::optional<session::Difference> compare(const PrivateAsk& first, const PrivateAsk& second) {
   const bool theirs = !first.public_key.empty(), ours = !second.public_key.empty();
   if (theirs != ours) return session::Difference{"private sums", theirs ? 1U : 0U, ours ? 1U : 0U};
-  if (first.fingerprint == second.fingerprint) return std::nullopt;
-  return session::Difference{"a job key with the fingerprint", first.fingerprint, second.fingerprint};
+  if (first.fingerprint != second.fingerprint)
+    return session::Difference{"a job key with the fingerprint", first.fingerprint, second.fingerprint};
+  if (first.fixed_exponent == second.fixed_exponent) return std::nullopt;
+  return session::Difference{"a fixed scale, as the exponent of its blocks,", first.fixed_exponent, second.fixed_exponent};
 }
 
 std::string check_public_keys(const std::vector<std::string>& keys, const PrivateAsk& own, std::uint32_t rank,

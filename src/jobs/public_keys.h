@@ -15,8 +15,9 @@ namespace netsum::jobs {
 struct PrivateAsk {
   std::string public_key;  // empty: this rank's sums are not private
   std::uint32_t fingerprint = 0;
+  std::uint32_t fixed_exponent = 0;  // of all blocks, and 1; 0: blocks have their own
 };
-[[nodiscard]] PrivateAsk asked_by(const seal::Agreement& agreement);
+[[nodiscard]] PrivateAsk asked_by(const seal::Agreement& agreement, std::optional<std::uint8_t> fixed_exponent = {});
 
 [[nodiscard]] std::vector<seal::PublicKey> keys_of(const std::vector<std::string>& texts);
 

@@ -210,7 +210,7 @@ std::uint8_t largest_exponent(const float* values, std::size_t count) {
 
 FixedPoint fixed_point(std::uint8_t block_exponent, std::uint32_t world_size) {
   const auto ranks_log = static_cast<int>(std::bit_width(world_size - 1));  // ceil(log2)
-  return {31 - ranks_log - (int{block_exponent} - 126),
+  return {31 - ranks_log - (int{block_exponent} - exponent_bias),
           static_cast<std::int32_t>(std::uint32_t{std::numeric_limits<std::int32_t>::max()} / world_size)};
 }
 

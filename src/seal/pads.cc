@@ -1,11 +1,14 @@
 #include "seal/pads.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/bytes.h"
 #include "base/check.h"
 
+// VAES: four blocks in one instruction. Highway leaves that target out unless it is wanted.
+#define HWY_WANT_AVX3_DL 1
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "seal/pads.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
@@ -83,65 +86,58 @@ void Apply(std::byte* to, const std::byte* from, std::size_t bytes, PadPlace pla
   }
 }
 #else
-using Octets = hn::ScalableTag<std::uint8_t>;
+// Without VAES an instruction takes one block, and wider vectors would be taken apart for it.
+using Octets = hn::CappedTag<std::uint8_t, HWY_TARGET == HWY_AVX3_DL ? 64 : 16>;
 using Counters = hn::Repartition<std::uint64_t, Octets>;
+using Octet = hn::Vec<Octets>;
 
-inline constexpr std::size_t at_once = 4;  // vectors: a round of one waits for its last, so others run meanwhile
+inline constexpr std::size_t vector_bytes = hn::MaxLanes(Octets());
+// A round of one vector waits for its last one, so others run meanwhile.
+inline constexpr std::size_t at_once = HWY_TARGET == HWY_AVX3_DL ? 4 : 8;
 
-template <class Word>
+// Of `n` vectors.
+template <class Word, std::size_t n>
 HWY_INLINE void Group(std::byte* to, const std::byte* from, std::uint64_t operation, std::uint64_t block,
                       std::span<const PadTerm> terms) {
   const Octets d;
   const Counters d64;
   const hn::Repartition<Word, Octets> words;
-  const std::size_t vector = hn::Lanes(d);
-  const auto number = hn::Add(hn::Set(d64, block), hn::ShiftRight<1>(hn::Iota(d64, std::uint64_t{0})));
-  const auto first = hn::OddEven(hn::Set(d64, operation), number);
-  // An odd lane keeps the operation.
-  const auto step = hn::OddEven(hn::Zero(d64), hn::Set(d64, vector / PadKey::block_bytes));
-  const auto second = hn::Add(first, step), third = hn::Add(second, step), fourth = hn::Add(third, step);
-  const auto load = [&](std::size_t i) {
-    return hn::BitCast(words, hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(from) + i * vector));
-  };
-  auto a = load(0), b = load(1), c = load(2), e = load(3);
+  const auto number = hn::ShiftRight<1>(hn::Iota(d64, std::uint64_t{0}));
   for (const PadTerm& term : terms) {
     const auto* const keys = reinterpret_cast<const std::uint8_t*>(term.key->round_keys());
-    const auto whitening = hn::LoadDup128(d, keys);
-    auto p = hn::Xor(hn::BitCast(d, first), whitening), q = hn::Xor(hn::BitCast(d, second), whitening);
-    auto r = hn::Xor(hn::BitCast(d, third), whitening), s = hn::Xor(hn::BitCast(d, fourth), whitening);
+    const auto key_of = [&](std::size_t round) { return hn::LoadDup128(d, keys + round * PadKey::block_bytes); };
+    Octet state[n];
+    const Octet whitening = key_of(0);
+    for (std::size_t k = 0; k < n; ++k) {
+      const auto blocks = hn::Add(hn::Set(d64, block + k * (vector_bytes / PadKey::block_bytes)), number);
+      state[k] = hn::Xor(hn::BitCast(d, hn::OddEven(hn::Set(d64, operation), blocks)), whitening);
+    }
     for (std::size_t round = 1; round < PadKey::rounds; ++round) {
-      const auto key = hn::LoadDup128(d, keys + round * PadKey::block_bytes);
-      p = hn::AESRound(p, key);
-      q = hn::AESRound(q, key);
-      r = hn::AESRound(r, key);
-      s = hn::AESRound(s, key);
+      const Octet key = key_of(round);
+      for (std::size_t k = 0; k < n; ++k) state[k] = hn::AESRound(state[k], key);
     }
-    const auto last = hn::LoadDup128(d, keys + PadKey::rounds * PadKey::block_bytes);
-    const auto pa = hn::BitCast(words, hn::AESLastRound(p, last)), pb = hn::BitCast(words, hn::AESLastRound(q, last));
-    const auto pc = hn::BitCast(words, hn::AESLastRound(r, last)), pe = hn::BitCast(words, hn::AESLastRound(s, last));
-    if (term.added) {
-      a = hn::Add(a, pa), b = hn::Add(b, pb), c = hn::Add(c, pc), e = hn::Add(e, pe);
-    } else {
-      a = hn::Sub(a, pa), b = hn::Sub(b, pb), c = hn::Sub(c, pc), e = hn::Sub(e, pe);
+    const Octet last = key_of(PadKey::rounds);
+    for (std::size_t k = 0; k < n; ++k) {
+      const auto pad = hn::BitCast(words, hn::AESLastRound(state[k], last));
+      const auto value = hn::BitCast(words, hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(from) + k * vector_bytes));
+      const auto sum = term.added ? hn::Add(value, pad) : hn::Sub(value, pad);
+      hn::StoreU(hn::BitCast(d, sum), d, reinterpret_cast<std::uint8_t*>(to) + k * vector_bytes);
     }
+    from = to;  // the next pad comes on top
   }
-  const auto store = [&](auto v, std::size_t i) {
-    hn::StoreU(hn::BitCast(d, v), d, reinterpret_cast<std::uint8_t*>(to) + i * vector);
-  };
-  store(a, 0), store(b, 1), store(c, 2), store(e, 3);
 }
 
 template <class Word>
 void Apply(std::byte* to, const std::byte* from, std::size_t bytes, PadPlace place, std::span<const PadTerm> terms) {
-  const std::size_t whole = at_once * hn::Lanes(Octets());
   std::size_t i = 0;
-  for (; i + whole <= bytes; i += whole) {
-    Group<Word>(to + i, from + i, place.operation, place.block + i / PadKey::block_bytes, terms);
-  }
+  const auto block = [&] { return place.block + i / PadKey::block_bytes; };
+  constexpr std::size_t whole = at_once * vector_bytes;
+  for (; i + whole <= bytes; i += whole) Group<Word, at_once>(to + i, from + i, place.operation, block(), terms);
+  for (; i + vector_bytes <= bytes; i += vector_bytes) Group<Word, 1>(to + i, from + i, place.operation, block(), terms);
   if (i == bytes) return;
-  HWY_ALIGN std::byte rest[at_once * hn::MaxLanes(Octets())] = {};
+  HWY_ALIGN std::byte rest[vector_bytes] = {};
   std::memcpy(rest, from + i, bytes - i);
-  Group<Word>(rest, rest, place.operation, place.block + i / PadKey::block_bytes, terms);
+  Group<Word, 1>(rest, rest, place.operation, block(), terms);
   std::memcpy(to + i, rest, bytes - i);
 }
 #endif
@@ -185,6 +181,7 @@ PadKey::~PadKey() {
 
 void apply_pads(std::byte* to, std::span<const std::byte> from, std::size_t width, PadPlace place,
                 std::span<const PadTerm> terms) {
+  if (terms.empty() && to != from.data()) std::copy(from.begin(), from.end(), to);
   NETSUM_CHECK(std::has_single_bit(width) && width <= 8 && from.size() % width == 0);
   HWY_DYNAMIC_DISPATCH(ApplyWidth)(to, from, width, place, terms);
 }

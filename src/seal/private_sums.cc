@@ -55,7 +55,7 @@ std::uint32_t Agreement::fingerprint() const {
 std::optional<PadKeys> Agreement::keys(std::span<const PublicKey> all, std::uint32_t rank) const {
   if (rank >= all.size() || all[rank] != own_) return std::nullopt;
   const PacketKey life = secret_.keyed(std::as_bytes(all));
-  PadKeys keys{life.derived("netsum pads out", 0), {}, {}};
+  PadKeys keys{life.derived("netsum pads out", 0), life.derived("netsum sum check", 0), {}, {}};
   const auto ranks = static_cast<std::uint32_t>(all.size());
   if (ranks == 1) return keys;
   const auto edge = [&](std::uint32_t from, std::uint32_t peer) -> PacketKey {

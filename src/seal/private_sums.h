@@ -29,7 +29,7 @@ using PublicKey = std::array<std::byte, 32>;
 
 // Of one rank in one life of a job.
 struct PadKeys {
-  PacketKey out;
+  PacketKey out, check;        // check: of the hash that shows that a sum is the ranks' (seal/linear_hash.h)
   PacketKey next, previous;  // of the edges; none: the rank is alone
 };
 

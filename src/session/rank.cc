@@ -162,6 +162,7 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
       return;
     case protocol::LaneFailure::Kind::device:
     case protocol::LaneFailure::Kind::used_up:
+    case protocol::LaneFailure::Kind::changed:
       return fail(supervisor_->lane_failed(failure.operation, failure.what), now);
     case protocol::LaneFailure::Kind::unknown_job:
       supervisor_->on_job_dropped(site);

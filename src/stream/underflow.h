@@ -1,5 +1,5 @@
 // How many values a scale rounds to 0, counted in a sample of blocks (docs/numerics.md#what-becomes-0): to count them all
-// would take a second pass over each packet's values.
+// would take a second pass over each packet's values. And how many are too large for it.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,12 @@ namespace netsum::stream {
 struct Underflow {
   std::uint64_t examined = 0;     // values
   std::uint64_t underflowed = 0;  // of these: were not 0, and travelled as 0
+  std::uint64_t clamped = 0;      // of all: were above the job's fixed scale, and travelled as its largest
 
   Underflow& operator+=(const Underflow& other) {
     examined += other.examined;
     underflowed += other.underflowed;
+    clamped += other.clamped;
     return *this;
   }
 };
@@ -37,7 +39,7 @@ class UnderflowSample {
 
   // `most`: the largest magnitude that becomes 0.
   void examine(std::span<const float> values, float most) {
-    add({values.size(), kernels::count_nonzero_up_to(values.data(), values.size(), most)});
+    add({values.size(), kernels::count_nonzero_up_to(values.data(), values.size(), most), 0});
   }
   void add(const Underflow& found) { found_ += found; }
 

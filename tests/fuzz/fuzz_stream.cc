@@ -125,7 +125,7 @@ void all_reduce(Job& job) {
       kernels::combine_in_order(op, travels, sum.data(), sources, count, op == ReduceOp::avg ? job.ranks : 1);
     }
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-      codecs[rank].decode(job.of(rank), offset, count, exponents.data(), sum.data(), masks);
+      static_cast<void>(codecs[rank].decode(job.of(rank), offset, count, exponents.data(), sum.data(), masks));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -213,6 +214,77 @@ TEST(SwitchmlPrivate, NoPadIsUsedTwice) {
   }
   EXPECT_GT(blocks, 5000U);
   EXPECT_EQ(blocks, pads.size()) << "some pads of 16 bytes are the same";
+}
+
+// An aggregator that changes a sum is found out, as long as the sum cannot overflow.
+TEST(SwitchmlPrivate, AChangedSumIsNoResult) {
+  constexpr std::uint32_t ranks = 3;
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const std::size_t at : {std::size_t{0}, std::size_t{4 * 255 + 3}, std::size_t{4 * 258}}) {  // values, and the hash
+      VirtualCluster cluster({.workers = ranks, .pads = pads_of(ranks)});
+      std::vector<std::vector<float>> tensors(ranks, std::vector<float>(1000, 1.5F));
+      cluster.network.lose = [&](const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) {
+        wire::switchml::Common common;
+        wire::switchml::ChunkPacket packet;
+        if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none ||
+            wire::switchml::parse_chunk(bytes, common, packet) != wire::ParseError::none ||
+            common.type != wire::switchml::Type::result || packet.header.chunk != 1) {
+          return false;
+        }
+        EXPECT_EQ(260, packet.header.elements);
+        std::vector<std::byte> changed(bytes.begin(), bytes.end());
+        changed[static_cast<std::size_t>(packet.payload.data() - bytes.data()) + at] ^= std::byte{0x80};
+        wire::switchml::seal(changed);
+        const RxView view{changed, from};
+        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+          if (to != endpoint_of(static_cast<std::uint8_t>(rank), from.port)) continue;
+          RecordingSink nowhere;
+          cluster.worker(rank).on_packets({&view, 1}, cluster.network.now, nowhere);
+        }
+        return true;
+      };
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        cluster.submit(rank, {.dtype = dtype, .elements = 1000, .data = tensors[rank].data(), .fixed_point = true});
+      }
+      EXPECT_FALSE(cluster.run(1, std::chrono::seconds(1)));
+      ASSERT_TRUE(cluster.worker(1).failure());
+      EXPECT_EQ(switchml::WorkerFailure::Kind::changed_sum, cluster.worker(1).failure()->kind);
+    }
+  }
+}
+
+// One scale for all blocks: no packet has exponents, what is too large counts as the largest, and what is not finite stays so.
+TEST(SwitchmlPrivate, AFixedScaleShowsNoExponents) {
+  constexpr std::uint32_t ranks = 2;
+  constexpr std::size_t elements = 2000;
+  ClusterConfig config{.workers = ranks, .faults = {.loss = 0.05}, .pads = pads_of(ranks), .fixed_exponent = 126 + 4};
+  VirtualCluster cluster(config);
+  cluster.network.lose = [](const Endpoint&, const Endpoint&, std::span<const std::byte> bytes) {
+    wire::switchml::Common common;
+    wire::switchml::ChunkPacket packet;
+    EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_common(bytes, common));
+    EXPECT_NE(wire::switchml::Type::exponent_contribution, common.type);
+    if (wire::switchml::parse_chunk(bytes, common, packet) != wire::ParseError::none) return false;
+    EXPECT_EQ(0, packet.header.exponents);
+    return false;
+  };
+  std::vector<std::vector<float>> tensors(ranks, std::vector<float>(elements, 1.25F));
+  tensors[0][3] = 15.5F;
+  tensors[0][300] = 1e30F;
+  tensors[0][301] = -16.0F;
+  tensors[1][1999] = -std::numeric_limits<float>::infinity();
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    cluster.submit(rank, {.elements = elements, .data = tensors[rank].data(), .fixed_point = true});
+  }
+  ASSERT_TRUE(cluster.run(1));
+  EXPECT_EQ(tensors[0], tensors[1]);
+  EXPECT_EQ(2.5F, tensors[0][0]);
+  EXPECT_EQ(16.75F, tensors[0][3]);
+  EXPECT_EQ(17.25F, tensors[0][300]);
+  EXPECT_EQ(-14.75F, tensors[0][301]);
+  EXPECT_EQ(-std::numeric_limits<float>::infinity(), tensors[0][1999]);
+  EXPECT_EQ(2U, cluster.worker(0).underflow().clamped);
+  EXPECT_EQ(0U, cluster.worker(1).underflow().clamped);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct ClusterConfig {
   Faults faults{};
   bool chip = false;  // profile
   std::vector<seal::PadKeys> pads{};  // by rank: sums are private
+  std::optional<std::uint8_t> fixed_exponent{};
 };
 
 class VirtualCluster final : public VirtualJob {
@@ -120,6 +121,7 @@ class VirtualCluster final : public VirtualJob {
       w.chip = config_.chip;
       w.member = rank;
       if (!config_.pads.empty()) w.pads = config_.pads[rank];
+      w.fixed_exponent = config_.fixed_exponent;
       lane.workers.push_back(std::make_unique<WorkerNode>(*this, job.members[rank].endpoint, w));
     }
   }

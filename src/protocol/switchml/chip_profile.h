@@ -22,7 +22,7 @@ class ChipProfile {
  public:
   explicit ChipProfile(const WorkerConfig& config)
       : config_(config),
-        codec_(config.rank, config.world_size, config.packet_elements, config.pads),
+        codec_(config.rank, config.world_size, config.packet_elements, {.pads = config.pads}),
         chip_codec_(config.packet_elements) {}
 
   [[nodiscard]] ChunkCodec& codec() { return codec_; }
@@ -89,9 +89,11 @@ class ChipProfile {
     return RoundResult{&slot, in_flight.place_of(slot), exponents, parsed.payload, {}};
   }
 
-  void decode(const Slot& slot, const Place& place, const RoundResult& result) {
+  // A chip's packets have no room for more than their values.
+  [[nodiscard]] bool decode(const Slot& slot, const Place& place, const RoundResult& result) {
     chip_codec_.decode(codec_, place.active->operation, place.chunk->offset, place.chunk->elements, slot.all[0],
                        result.payload);
+    return true;
   }
 
   [[nodiscard]] bool tells_of_losses() const { return false; }

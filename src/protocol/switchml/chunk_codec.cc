@@ -1,6 +1,8 @@
 #include "protocol/switchml/chunk_codec.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -23,11 +25,23 @@ void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
   }
 }
 
-// A part's pad begins at a multiple of 2^48 blocks: more than a process can address.
+// A part's pad begins at a multiple of 2^48 blocks, and those of its hashes at half of that: more than a process can address.
 [[nodiscard]] seal::PadPlace pad_place(const stream::Operation& operation, std::uint64_t offset, std::size_t width) {
   constexpr std::size_t block = seal::PadKey::block_bytes;
   NETSUM_CHECK(stream::adds_integers(operation) && offset * width % block == 0 && operation.part < 1U << 16);
   return {operation.number, std::uint64_t{operation.part} << 48 | offset * width / block};
+}
+[[nodiscard]] seal::PadPlace pad_of_hash(seal::PadPlace of_values) {
+  return {of_values.operation, of_values.block | std::uint64_t{1} << 47};
+}
+static_assert(seal::hash_words == wire::switchml::check_words);
+
+// The finite values that a block of this exponent has no room for.
+[[nodiscard]] std::uint64_t count_above(const float* values, std::uint32_t count, std::uint8_t exponent) {
+  return static_cast<std::uint64_t>(std::count_if(values, values + count, [&](float value) {
+    const std::uint32_t own = std::bit_cast<std::uint32_t>(value) >> 23 & 0xff;
+    return own > exponent && own != 0xff;
+  }));
 }
 
 [[nodiscard]] std::byte* element_at(const stream::Operation& operation, std::uint64_t offset) {
@@ -37,13 +51,15 @@ void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
 }  // namespace
 
 ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements,
-                       const std::optional<seal::PadKeys>& pads)
+                       const Privacy& privacy)
     : rank_(rank),
       world_size_(world_size),
       scratch_(std::max(2 * packet_elements, std::lcm(packet_elements, block_elements))),
-      halves_(std::size_t{2} * packet_elements) {
-  if (!pads) return;
-  pads_.emplace(*pads, rank);
+      halves_(std::size_t{2} * packet_elements),
+      fixed_exponent_(privacy.fixed_exponent) {
+  if (!privacy.pads) return;
+  pads_.emplace(*privacy.pads, rank);
+  if (privacy.checked) hash_.emplace(privacy.pads->check, packet_elements);
   unmasked_.resize(std::size_t{4} * packet_elements);
 }
 
@@ -66,6 +82,9 @@ bool ChunkCodec::scan(const stream::Operation& operation, std::uint64_t offset, 
     const auto scan = kernels::scan_block(values + begin, std::min(block_elements, elements - begin));
     exponents[begin / block_elements] = scan.exponent;
     nonfinite |= scan.nonfinite;
+    if (fixed_exponent_ && scan.exponent > *fixed_exponent_) {
+      sample_.add({.clamped = count_above(values + begin, std::min(block_elements, elements - begin), *fixed_exponent_)});
+    }
   }
   return nonfinite;
 }
@@ -112,8 +131,30 @@ void ChunkCodec::encode(const stream::Operation& operation, std::uint64_t offset
   if (!pads_) return;
   const std::size_t width = bytes_of(stream::wire_dtype(operation));
   const std::span<std::byte> values(payload, elements * width);
+  const seal::PadPlace place = pad_place(operation, offset, width);
   const auto mask = stream::spreads(operation) ? &seal::Pads::mask_only : &seal::Pads::mask_term;
-  ((*pads_).*mask)(values, width, pad_place(operation, offset, width));
+  if (check_words(operation) != 0) {
+    const std::span<std::byte> hash(payload + values.size(), seal::hash_bytes);
+    seal::write_hash(hash.data(), (*hash_)(payload, elements));
+    ((*pads_).*mask)(hash, 4, pad_of_hash(place));
+  }
+  ((*pads_).*mask)(values, width, place);
+}
+
+std::uint32_t ChunkCodec::check_words(const stream::Operation& operation) const {
+  const bool exact = stream::uses_exponents(operation) || (stream::spreads(operation) && operation.elements != 0);
+  return hash_ && exact ? wire::switchml::check_words : 0;
+}
+
+bool ChunkCodec::unmask(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                        const std::byte* payload) {
+  const std::size_t width = bytes_of(stream::wire_dtype(operation)), bytes = elements * width;
+  const seal::PadPlace place = pad_place(operation, offset, width);
+  pads_->unmask(unmasked_.data(), {payload, bytes}, width, place);
+  if (check_words(operation) == 0) return true;
+  std::array<std::byte, seal::hash_bytes> hash{};
+  pads_->unmask(hash.data(), {payload + bytes, hash.size()}, 4, pad_of_hash(place));
+  return seal::read_hash(hash.data()) == (*hash_)(unmasked_.data(), elements);
 }
 
 void ChunkCodec::encode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
@@ -130,14 +171,15 @@ void ChunkCodec::encode_plain(const stream::Operation& operation, std::uint64_t 
   for_blocks(offset, elements, [&](std::uint32_t block, std::uint32_t begin, std::uint32_t count) {
     const auto format = kernels::fixed_point(exponents[block], world_size_);
     // scan() found whether all are finite: if not, the caller asks for masks.
-    if (masks.empty()) {
+    if (masks.empty() && !fixed_exponent_) {
       kernels::quantize_finite(payload + std::size_t{begin} * 4, values + begin, count, format);
     } else {
       static_cast<void>(kernels::quantize(payload + std::size_t{begin} * 4, values + begin, count, format));
     }
   });
   if (!masks.empty()) {
-    const std::size_t half = wire::switchml::mask_bytes(elements);
+    const std::size_t half = masks.size() / 2;  // with a hash behind the values, more bits than values
+    std::fill(masks.begin(), masks.end(), std::byte{0});
     kernels::nonfinite_masks(masks.data(), masks.data() + half, values, elements);
   }
 }
@@ -152,15 +194,15 @@ void ChunkCodec::examine(const stream::Operation& operation, std::uint64_t offse
   });
 }
 
-void ChunkCodec::decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+bool ChunkCodec::decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
-  if (elements == 0) return;
+  if (elements == 0) return true;
   if (pads_) {
-    const std::size_t width = bytes_of(stream::wire_dtype(operation));
-    pads_->unmask(unmasked_.data(), {payload, elements * width}, width, pad_place(operation, offset, width));
+    if (!unmask(operation, offset, elements, payload)) return false;
     payload = unmasked_.data();
   }
   decode_plain(operation, offset, elements, exponents, payload, masks);
+  return true;
 }
 
 void ChunkCodec::decode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
@@ -180,7 +222,7 @@ void ChunkCodec::decode_plain(const stream::Operation& operation, std::uint64_t 
     kernels::dequantize(values + begin, payload + std::size_t{begin} * 4, count, format, divisor);
   });
   if (!masks.empty()) {
-    const std::size_t half = wire::switchml::mask_bytes(elements);
+    const std::size_t half = masks.size() / 2;
     kernels::apply_nonfinite_masks(values, masks.data(), masks.data() + half, elements);
   }
   if (operation.dtype == DType::float16) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "seal/linear_hash.h"
 #include "seal/private_sums.h"
 #include "stream/operation.h"
 #include "stream/underflow.h"
@@ -17,17 +18,28 @@ namespace netsum::switchml {
 
 class ChunkCodec {
  public:
-  // `packet_elements`: 32-bit values. No call exceeds one packet (or twice as many 16-bit values) or one stripe. `pads`:
-  // payloads are masked with them; operations are then such that stream::adds_integers().
-  ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements,
-             const std::optional<seal::PadKeys>& pads = {});
+  struct Privacy {
+    // Payloads are masked with them; operations are then such that stream::adds_integers().
+    std::optional<seal::PadKeys> pads{};
+    bool checked = false;  // with pads: payloads of check_words() have a hash behind their values
+    // Of all blocks. Values may then be above it, and are clamped.
+    std::optional<std::uint8_t> fixed_exponent{};
+  };
+  // `packet_elements`: 32-bit values. No call exceeds one packet (or twice as many 16-bit values) or one stripe.
+  ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements, const Privacy& privacy);
+  ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements)
+      : ChunkCodec(rank, world_size, packet_elements, Privacy()) {}
+
+  // Words of a hash behind the values of each chunk: of sums that cannot overflow, and of what one rank gives.
+  [[nodiscard]] std::uint32_t check_words(const stream::Operation& operation) const;
 
   // The largest exponent of each block in [offset, offset + elements), a stripe of this rank's tensor; offset is a multiple
   // of 256. Returns whether any element is not finite.
   [[nodiscard]] bool scan(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                           std::span<std::uint8_t> exponents);
 
-  // Elements [offset, offset + elements) into payload, in stream::wire_dtype(), and into masks unless that is empty.
+  // Elements [offset, offset + elements) into payload, in stream::wire_dtype(), with the hash behind them, and into masks
+  // unless that is empty.
   // `exponents`: the global exponents of the range's blocks.
   void encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
               const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks);
@@ -37,8 +49,8 @@ class ChunkCodec {
                const std::uint8_t* exponents);
   [[nodiscard]] const stream::Underflow& underflow() const { return sample_.found(); }
 
-  // The reverse, from the sum over all ranks into the tensor.
-  void decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+  // The reverse, from the sum over all ranks into the tensor. False: the sum is not that of the ranks.
+  [[nodiscard]] bool decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
               const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
 
  private:
@@ -46,6 +58,10 @@ class ChunkCodec {
                     const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks);
   void decode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                     const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
+
+  // Into unmasked_. False: its hash is another.
+  [[nodiscard]] bool unmask(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                            const std::byte* payload);
 
   // Without exponents: integers, floats that the switch takes as they are or in 16 bits, or as integers in their order.
   void encode_unscaled(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
@@ -59,7 +75,9 @@ class ChunkCodec {
   std::vector<float> scratch_;
   stream::UnderflowSample sample_;
   std::vector<std::uint16_t> halves_;
+  std::optional<std::uint8_t> fixed_exponent_;
   std::optional<seal::Pads> pads_;
+  std::optional<seal::LinearHash> hash_;
   std::vector<std::byte> unmasked_;
 };
 

@@ -26,7 +26,9 @@ struct ActiveOperation {
   Stripes stripes;
   std::uint64_t base = 0;       // position of its first chunk in the lane's stream
   std::uint64_t remaining = 0;  // chunks without a result
-  bool scanned = false;         // its values need exponents
+  bool scanned = false;         // its values are in block fixed point
+  bool exchanged = false;       // and need exponents that the ranks agree on
+  std::uint32_t check_words = 0;  // behind the values of each chunk
   bool together = false;        // there has been a result: all ranks have begun it
   // This rank's largest exponents, by the lane's blocks, and the stripes with elements that are not finite. A stripe is
   // scanned when its first chunk is named, because results of one chunk overwrite part of a block shared with another.
@@ -53,7 +55,12 @@ struct Place {
   const Chunk* chunk = nullptr;
 
   // The last chunks of a part may be empty.
-  [[nodiscard]] bool needs_exponents() const { return active->scanned && chunk->elements != 0; }
+  [[nodiscard]] bool needs_exponents() const { return active->exchanged && chunk->elements != 0; }
+
+  // Elements of a packet with the chunk's values.
+  [[nodiscard]] std::uint32_t elements_on_wire() const {
+    return chunk->elements == 0 ? 0 : chunk->elements + active->check_words;
+  }
 
   // The operation, or the part of it that the chunk belongs to, as the codec sees it.
   [[nodiscard]] Seen given(std::uint32_t rank) const { return {active->operation, rank, chunk->part, false}; }

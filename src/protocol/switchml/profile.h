@@ -45,9 +45,9 @@ class Profile {
   [[nodiscard]] Answer read(RxView packet, InFlight& in_flight, bool failed, WorkerCounters& counters) {
     return std::visit([&](auto& kind) { return kind.read(packet, in_flight, failed, counters); }, kind_);
   }
-  // The values of a round's result, into the tensor.
-  void decode(const Slot& slot, const Place& place, const RoundResult& result) {
-    std::visit([&](auto& kind) { kind.decode(slot, place, result); }, kind_);
+  // The values of a round's result, into the tensor. False: they are not the ranks' sum (private sums).
+  [[nodiscard]] bool decode(const Slot& slot, const Place& place, const RoundResult& result) {
+    return std::visit([&](auto& kind) { return kind.decode(slot, place, result); }, kind_);
   }
   // Whether a rank is told that a packet of its own was lost.
   [[nodiscard]] bool tells_of_losses() const {

@@ -23,7 +23,7 @@ namespace netsum::switchml {
 class SoftwareProfile {
  public:
   explicit SoftwareProfile(const WorkerConfig& config)
-      : config_(config), codec_(config.rank, config.world_size, config.packet_elements, config.pads) {
+      : config_(config), codec_(config.rank, config.world_size, config.packet_elements, {config.pads, true, config.fixed_exponent}) {
     if (config.security != PacketSecurity::none) seals_.reset(new WorkerSeals(config));
   }
 
@@ -34,7 +34,8 @@ class SoftwareProfile {
   [[nodiscard]] bool has_number(const Slot&) const { return true; }
 
   void examine(const Slot& slot, const Place& place) {
-    codec_.examine(place.given(config_.rank), place.chunk->offset, slot.header.elements, slot.all.data());
+    if (slot.header.elements == 0) return;
+    codec_.examine(place.given(config_.rank), place.chunk->offset, place.chunk->elements, slot.all.data());
   }
 
   void send(const Slot& slot, const Place& place, const InFlight& in_flight, Sink& sink) {
@@ -54,8 +55,9 @@ class SoftwareProfile {
         packet, {type, static_cast<std::uint16_t>(config_.rank), config_.job_epoch, config_.rank_epoch, config_.checksums},
         slot.header);
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.header.exponents);
-    codec_.encode(place.given(config_.rank), place.chunk->offset, slot.header.elements, slot.all.data(),
-                  packet.data() + payload, packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
+    const std::uint32_t values = slot.header.elements == 0 ? 0 : place.chunk->elements;
+    codec_.encode(place.given(config_.rank), place.chunk->offset, values, slot.all.data(), packet.data() + payload,
+                  packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
     seal_packet(whole, sealer);
   }
 
@@ -69,7 +71,7 @@ class SoftwareProfile {
     Slot& slot = in_flight.slots[number];
     const wire::switchml::ChunkHeader& header = slot.header;
     const bool alike = slot.round == Round::values && !header.masks && !header.acknowledge_only && header.elements != 0 &&
-                       header.elements == slot.chunk.elements && packet.source == config_.aggregator;
+                       header.elements == in_flight.place_of(slot).elements_on_wire() && packet.source == config_.aggregator;
     const bool checked = config_.checksums || fields.checked();
     if (!alike || seals_ || !wire::switchml::has_header(packet.bytes, expected(checked), header)) return {};
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(header.exponents);
@@ -108,13 +110,14 @@ class SoftwareProfile {
     }
   }
 
-  void decode(const Slot& slot, const Place& place, const RoundResult& result) {
+  [[nodiscard]] bool decode(const Slot& slot, const Place& place, const RoundResult& result) {
     // IP multicast also brings values to a rank that does not want them.
     if (slot.header.acknowledge_only) {
-      return stream::keep_own(place.active->operation, place.chunk->part, place.chunk->offset * 4,
-                              std::uint64_t{place.chunk->elements} * 4);
+      stream::keep_own(place.active->operation, place.chunk->part, place.chunk->offset * 4,
+                       std::uint64_t{place.chunk->elements} * 4);
+      return true;
     }
-    codec_.decode(place.taken(config_.rank), place.chunk->offset, place.chunk->elements, slot.all.data(),
+    return codec_.decode(place.taken(config_.rank), place.chunk->offset, place.chunk->elements, slot.all.data(),
                   result.payload.data(), result.masks);
   }
 
@@ -155,7 +158,7 @@ class SoftwareProfile {
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
     if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
         header.op != slot.header.op || (acknowledged && !slot.header.acknowledge_only) ||
-        (round == Round::values && !acknowledged && header.elements != place.chunk->elements) ||
+        (round == Round::values && !acknowledged && header.elements != place.elements_on_wire()) ||
         (round == Round::exponents && !ahead_known)) {
       return malformed(counters, wire::ParseError::field);
     }

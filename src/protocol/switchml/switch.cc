@@ -33,8 +33,8 @@ bool all_quiet(const auto& job, const auto& slot) {
 }
 
 std::size_t slot_bytes(std::uint32_t packet_elements) {
-  return whole_lines(payload_at + std::size_t{packet_elements} * 4 + 2 * wire::switchml::mask_bytes(packet_elements) +
-                     seal::longest_trailer);
+  const std::uint32_t words = packet_elements + wire::switchml::check_words;
+  return whole_lines(payload_at + std::size_t{words} * 4 + 2 * wire::switchml::mask_bytes(words) + seal::longest_trailer);
 }
 
 // Bytes of one rank's unconverted floats, which are kept until all ranks' are there.
@@ -311,7 +311,7 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
     return drop(counters.dropped_shape);
   if (chunk.header.slot >= job.config.slots) return drop(counters.dropped_slot);
-  if (chunk.payload.size() > std::size_t{job.config.packet_elements} * 4) return drop(counters.dropped_shape);
+  if (chunk.payload.size() > most_payload(job.config, chunk.header)) return drop(counters.dropped_shape);
   // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
   if (sender.from_switch && sender.summed == is_float(chunk.header.dtype)) return drop(counters.dropped_shape);
   if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);

@@ -90,8 +90,13 @@ struct Worker::Impl {
     const std::uint32_t of_part = slot.chunk.part;
     slot.round = Round::values;
     slot.header.elements =
-        stream::contributes(active.operation, config.rank, of_part) ? static_cast<std::uint16_t>(slot.chunk.elements) : 0;
-    slot.header.masks = place.needs_exponents() && active.nonfinite[active.stripes.stripe(slot.chunk.index)];
+        stream::contributes(active.operation, config.rank, of_part) ? static_cast<std::uint16_t>(place.elements_on_wire()) : 0;
+    const bool fixed_point = active.scanned && slot.chunk.elements != 0;
+    if (fixed_point && !active.exchanged) {
+      scan(place);
+      slot.all.fill(*config.fixed_exponent);
+    }
+    slot.header.masks = fixed_point && active.nonfinite[active.stripes.stripe(slot.chunk.index)];
     slot.header.dtype = active.wire.dtype;
     slot.header.op = active.wire.op;
     slot.header.acknowledge_only = !stream::takes(active.operation, config.rank, of_part);
@@ -198,7 +203,10 @@ struct Worker::Impl {
       transmit_first(slot, place, now, sink);
       return;
     }
-    profile.decode(slot, place, result);
+    if (!profile.decode(slot, place, result)) {
+      if (!failure) failure = WorkerFailure{WorkerFailure::Kind::changed_sum, active.operation.number, 0, 0};
+      return;
+    }
 
     // From here on the look-ahead's exponents belong to the next chunk.
     const bool ahead_known = !result.exponents.empty();
@@ -321,6 +329,8 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.wire = stream::on_wire(active.operation);
   const auto width = static_cast<std::uint32_t>(bytes_of(active.wire.dtype));
   active.scanned = stream::uses_exponents(active.operation);
+  active.check_words = w.profile.codec().check_words(active.operation);
+  active.exchanged = active.scanned && !w.config.fixed_exponent;
   active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
                            {w.config.lane, w.config.lanes, w.run_chunks()}, active.scanned, active.operation.parts);
   active.base = in_flight.end_position;

@@ -47,6 +47,7 @@ struct WorkerConfig {
   seal::PacketKey results{};
   HopKeys keys{};
   std::optional<seal::PadKeys> pads{};  // of a job whose aggregators cannot read its values
+  std::optional<std::uint8_t> fixed_exponent{};  // of all blocks, so that ranks show none; not in the chip profile
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
   Duration max_timeout = std::chrono::milliseconds(250);
@@ -86,7 +87,7 @@ struct WorkerCounters {
 
 // Why a lane has failed.
 struct WorkerFailure {
-  enum class Kind : std::uint8_t { mismatch, unknown_job, rounds_used_up } kind;
+  enum class Kind : std::uint8_t { mismatch, unknown_job, rounds_used_up, changed_sum } kind;
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
 };
