@@ -31,7 +31,7 @@ struct Reduction {
       1;                      // inputs are added in float32 in groups of this many, a divisor of `ranks`, before they travel
   bool loses_blocks = false;  // an element that is not finite makes NaN of its block
   std::optional<int> fixed_scale{};  // block_fixed_point: of all blocks, as `exponent` below
-  bool saturates = false;     // scaled: the order of arrival decides which elements are summed as floats
+  bool saturates = false;            // scaled: the order of arrival decides which elements are summed as floats
 
   [[nodiscard]] std::uint32_t divisor() const { return op == ReduceOp::avg ? ranks : 1; }
 };

@@ -15,7 +15,8 @@ namespace {
 
 [[nodiscard]] seal::Agreement agreement_of(const Scenario& scenario, const JobPlan& plan, std::uint32_t rank,
                                            std::uint32_t life) {
-  Random random(derive(derive(scenario.seed, Label::of_privacy + number_of(scenario, plan)), std::uint64_t{life} << 16 | rank));
+  Random random(
+      derive(derive(scenario.seed, Label::of_privacy + number_of(scenario, plan)), std::uint64_t{life} << 16 | rank));
   std::array<std::byte, std::tuple_size_v<seal::PublicKey>> drawn{};
   for (std::size_t i = 0; i < drawn.size(); i += 8) store_le(drawn.data() + i, random.next());
   return {"the secret of " + plan.name, drawn};

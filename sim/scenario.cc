@@ -360,8 +360,9 @@ std::string Scenario::summary() const {
   }
   if (security != PacketSecurity::none) text += std::string(", packets protected by ") + to_string(security);
   for (const JobPlan& job : jobs) {
-    text += "; " + job.name + ": " + std::to_string(job.workers) + " workers, " + std::to_string(job.calls.size()) +
-            " operations, " + std::to_string(job.slots) + " slots of " + std::to_string(job.packet_elements) + " elements";
+    text += "; " + job.name + (job.private_sums ? " (private): " : ": ") + std::to_string(job.workers) + " workers, " +
+            std::to_string(job.calls.size()) + " operations, " + std::to_string(job.slots) + " slots of " +
+            std::to_string(job.packet_elements) + " elements";
   }
   return text;
 }

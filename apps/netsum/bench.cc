@@ -93,9 +93,10 @@ class BenchCommand final : public Command {
     s.add("congestion-control", options_.congestion_control, "BOOL", "ATP, NetReduce: false sends whole windows always");
     s.add_flag("private", options_.private_sums,
                "SwitchML, NetReduce: aggregators add values that they cannot read; across hosts with --job-key-file");
-    s.add("fixed-scale", options_.fixed_scale, "EXPONENT",
-          "With --private, SwitchML: one scale for all floats, up to 2^EXPONENT, so that aggregators see none; larger values "
-          "are clamped. none: blocks have their own");
+    s.add(
+        "fixed-scale", options_.fixed_scale, "EXPONENT",
+        "With --private, SwitchML: one scale for all floats, up to 2^EXPONENT, so that aggregators see none; larger values "
+        "are clamped. none: blocks have their own");
     s.add_flag("pin", options_.pin, "Pin thread i to the i-th allowed CPU");
     s.add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
     s.add_flag("spin", options_.spin, "With --transport shm: threads yield the CPU in a call instead of sleeping");

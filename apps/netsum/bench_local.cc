@@ -18,8 +18,8 @@
 #include "local_job.h"
 #include "netsum/error.h"
 #include "progress.h"
-#include "transport/system/socket.h"
 #include "transport/system/random.h"
+#include "transport/system/socket.h"
 
 namespace netsum::app {
 namespace {

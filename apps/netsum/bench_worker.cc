@@ -79,7 +79,8 @@ Options communicator_options(const BenchOptions& options) {
   result.operation_deadline = milliseconds(options.deadline_seconds);
   result.recovery = milliseconds(options.recovery_seconds);
   result.token = read_token(options.token_file);
-  if (options.private_sums) result.private_sums = PrivateSums{read_token(options.job_key_file, "--job-key-file"), options.fixed_scale_value()};
+  if (options.private_sums)
+    result.private_sums = PrivateSums{read_token(options.job_key_file, "--job-key-file"), options.fixed_scale_value()};
   result.tls_ca = options.tls_ca;
   result.packet_security = packet_security_named(options.packet_security).value_or(PacketSecurity::none);
   result.require_keys = options.require_keys;

@@ -120,7 +120,7 @@ class NetReduceBench final : public BenchProtocol {
   void check(const ProtocolFlags& flags) const override {
     const std::uint32_t packet = flags.packet_elements;
     if (flags.private_sums && flags.dtype_value() != DType::int32) {
-      throw UsageError("--private requires --dtype int32 with --protocol netreduce, whose aggregators add floats as such");
+      throw UsageError("--private requires --dtype int32 with --protocol netreduce: its aggregators add floats as floats");
     }
     const bool path_mtu = std::has_single_bit(packet) && packet >= 64 && packet <= 1024;
     const bool longer = flags.verbs.empty() && packet % 1024 == 0 && packet <= 15360;
@@ -243,7 +243,8 @@ std::optional<int> ProtocolFlags::fixed_scale_value() const {
   int value = 0;
   const auto [end, error] = std::from_chars(fixed_scale.data(), fixed_scale.data() + fixed_scale.size(), value);
   if (error != std::errc() || end != fixed_scale.data() + fixed_scale.size()) {
-    throw UsageError("--fixed-scale is a power of two by its exponent, such as 4 for 16, or none, not '" + fixed_scale + "'");
+    throw UsageError("--fixed-scale is a power of two by its exponent, such as 4 for 16, or none, not '" + fixed_scale +
+                     "'");
   }
   if (!private_sums) throw UsageError("--fixed-scale requires --private");
   return value;

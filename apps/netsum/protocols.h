@@ -25,7 +25,7 @@ struct ProtocolFlags {
   double loss = 0, recovery_seconds = 0;
   bool private_sums = false;
   std::string fixed_scale = "none";  // with private_sums
-  std::uint32_t aggregators = 1;  // of a run on this machine, as are parameter_servers, racks and multicast
+  std::uint32_t aggregators = 1;     // of a run on this machine, as are parameter_servers, racks and multicast
   // SwitchML
   std::string wire = "native", multicast, profile = "software";
   std::string transport;  // empty: shared memory where all ranks can, else UDP

@@ -336,6 +336,7 @@ netsum_status netsum_statistic(const netsum_communicator* communicator, const ch
                                                               {"window", all.window},
                                                               {"values_examined", all.values_examined},
                                                               {"values_underflowed", all.values_underflowed},
+                                                              {"values_clamped", all.values_clamped},
                                                               {"shared_memory", all.shared_memory ? 1U : 0U},
                                                               {"bytes_copied", all.bytes_copied},
                                                               {"busy_nanoseconds", all.busy_nanoseconds}};

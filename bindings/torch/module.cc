@@ -78,11 +78,12 @@ class Connection {
   const std::shared_ptr<FailureNotice> notice_;
 };
 
-// `shards`: where the ranks join if the settings name no aggregator. `job_key`: of private sums, unless the settings have one.
+// `shards`: where the ranks join if the settings name no aggregator. `job_key`: of private sums, unless the settings have
+// one.
 std::unique_ptr<Connection> connect(const settings::Settings& settings, std::vector<std::string> shards, std::string token,
-                                    std::string job_key, std::string job, std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size,
-                                    std::chrono::milliseconds connect_deadline, std::chrono::milliseconds operation_deadline,
-                                    const std::string& log_prefix) {
+                                    std::string job_key, std::string job, std::uint64_t generation, std::uint32_t rank,
+                                    std::uint32_t world_size, std::chrono::milliseconds connect_deadline,
+                                    std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
   Options options = settings.options;
   if (!shards.empty()) {
     options.aggregators = std::move(shards);
@@ -224,6 +225,7 @@ py::dict statistics(const TorchGroup& group) {
   result["shared_memory"] = wire.shared_memory;
   result["values_examined"] = wire.values_examined;
   result["values_underflowed"] = wire.values_underflowed;
+  result["values_clamped"] = wire.values_clamped;
   result["bytes_copied"] = wire.bytes_copied;
   result["busy_seconds"] = 1e-9 * static_cast<double>(wire.busy_nanoseconds);
   result["slots"] = wire.slots;
@@ -266,12 +268,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       [](const Settings& settings, std::vector<std::string> shards, std::string token, std::string job_key, std::string job,
          std::uint64_t generation, std::uint32_t rank, std::uint32_t world_size, std::chrono::milliseconds connect_deadline,
          std::chrono::milliseconds operation_deadline, const std::string& log_prefix) {
-        return connect(settings, std::move(shards), std::move(token), std::move(job_key), std::move(job), generation, rank, world_size,
-                       connect_deadline, operation_deadline, log_prefix);
+        return connect(settings, std::move(shards), std::move(token), std::move(job_key), std::move(job), generation, rank,
+                       world_size, connect_deadline, operation_deadline, log_prefix);
       },
-      py::kw_only(), py::arg("settings"), py::arg("shards"), py::arg("token"), py::arg("job_key"), py::arg("job"), py::arg("generation"),
-      py::arg("rank"), py::arg("world_size"), py::arg("connect_deadline"), py::arg("operation_deadline"),
-      py::arg("log_prefix"));
+      py::kw_only(), py::arg("settings"), py::arg("shards"), py::arg("token"), py::arg("job_key"), py::arg("job"),
+      py::arg("generation"), py::arg("rank"), py::arg("world_size"), py::arg("connect_deadline"),
+      py::arg("operation_deadline"), py::arg("log_prefix"));
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("settings"), py::arg("listen"), py::arg("token"),
              py::arg("log_prefix"));
 

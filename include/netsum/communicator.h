@@ -78,14 +78,14 @@ using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
 // "switchml", "atp" or "netreduce", with default settings. Throws Error: bad_argument.
 [[nodiscard]] NETSUM_API Protocol protocol_named(const std::string& name);
 
-// Sums that the aggregators cannot read (docs/private-sums.md): SwitchML's, and NetReduce's of int32. Between hosts and on one:
-// ranks do not sum in shared memory.
+// Sums that the aggregators cannot read (docs/private-sums.md): SwitchML's, and NetReduce's of int32. Between hosts and on
+// one: ranks do not sum in shared memory.
 struct PrivateSums {
   // A secret of the ranks that no aggregator knows, the same on all, of at least 16 bytes: unpredictable ones, no password.
   std::string key{};
-  // Floats above 2^fixed_scale in magnitude count as that (Statistics::values_clamped), and all have the resolution that this
-  // leaves: -126 to 128. Empty: blocks of 256 floats have scales of their own, and aggregators see those. SwitchML, but for
-  // chips.
+  // Floats above 2^fixed_scale in magnitude count as that (Statistics::values_clamped), and all have the resolution that
+  // this leaves: -126 to 128. Empty: blocks of 256 floats have scales of their own, and aggregators see those. SwitchML, but
+  // for chips.
   std::optional<int> fixed_scale{};
 };
 
@@ -131,7 +131,7 @@ struct Options {
   PacketSecurity packet_security = PacketSecurity::none;
   bool require_keys = false;  // refuse to join rather than send packets to other hosts without keys: at least `tag`
   std::optional<PrivateSums> private_sums{};
-  double loss = 0;            // tests and benchmarks: drop each received datagram with this probability
+  double loss = 0;  // tests and benchmarks: drop each received datagram with this probability
   std::uint64_t loss_seed = 1;
   // One line per call, from any thread; must not wait for an operation. Empty: silent.
   std::function<void(const std::string&)> log{};
@@ -164,8 +164,8 @@ struct Statistics {
   // How many values that were not 0 a scale made 0, in a sample (docs/numerics.md, "What becomes 0").
   std::uint64_t values_examined = 0, values_underflowed = 0;
   std::uint64_t values_clamped = 0;  // all that were above PrivateSums::fixed_scale
-  bool shared_memory = false;      // there are no packets
-  std::uint64_t bytes_copied = 0;  // shared memory: to and from tensors that lie outside it
+  bool shared_memory = false;        // there are no packets
+  std::uint64_t bytes_copied = 0;    // shared memory: to and from tensors that lie outside it
   // Time with packets in hand or to send, of all threads that move packets. One that polls takes its CPU all the time.
   std::uint64_t busy_nanoseconds = 0;
 };

@@ -149,8 +149,9 @@ void check(const CollectiveCall& call, const Caller& caller, const std::optional
     throw refused(call, std::string(to_string(call.op)) + " is not defined on " + to_string(dtype));
   }
   if (caller.traits.private_sums && !can_reduce(caller.traits, call.op, dtype)) {
-    throw refused(call, std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not possible with private sums: " +
-                            "aggregators add integers that they cannot read, and compute nothing else (docs/private-sums.md)");
+    throw refused(call,
+                  std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not possible with private sums: " +
+                      "aggregators add integers that they cannot read, and compute nothing else (docs/private-sums.md)");
   }
   if (!can_reduce(caller.traits, call.op, dtype)) {
     throw refused(call, std::string(to_string(call.op)) + " of " + to_string(dtype) + " is not possible with " +

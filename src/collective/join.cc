@@ -166,8 +166,9 @@ void check(const Options& options, const RankProtocol& protocol) {
               " of cpus is outside of this process's affinity mask (taskset -cp PID shows it)");
   }
   if (options.private_sums && options.private_sums->key.size() < seal::least_secret_bytes) {
-    throw bad("private sums require a job key of at least " + std::to_string(seal::least_secret_bytes) + " bytes, and it has " +
-              std::to_string(options.private_sums->key.size()) + ": make one with `openssl rand -hex 32`");
+    throw bad("private sums require a job key of at least " + std::to_string(seal::least_secret_bytes) +
+              " bytes, and it has " + std::to_string(options.private_sums->key.size()) +
+              ": make one with `openssl rand -hex 32`");
   }
   constexpr int least_scale = -kernels::exponent_bias, most_scale = kernels::largest_block_exponent - kernels::exponent_bias;
   if (options.private_sums) {

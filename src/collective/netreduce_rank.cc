@@ -101,13 +101,14 @@ class RingRank : public RankProtocol {
     return settings_.message_packets != 0 ? settings_.message_packets : jobs::longest_message(packet_elements);
   }
   // All but the endpoint's own fields.
-  [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Reach& reach, const Site& site,
-                                                    const LaneNumber& number) const {
+  [[nodiscard]] netreduce::RoceHostConfig config_of(const session::Admission& admission, const Reach& reach,
+                                                    const Site& site, const LaneNumber& number) const {
     netreduce::RoceHostConfig config =
         jobs::host_config(admission, jobs::ring_grant(admission), options().rank, number.of_site);
     config.worker.lane = number.of_rank;
     config.worker.lanes = number.lanes;
-    if (reach.agreement) config.worker.pads = pads_of(*reach.agreement, jobs::public_keys(jobs::ring_grant(admission)), site);
+    if (reach.agreement)
+      config.worker.pads = pads_of(*reach.agreement, jobs::public_keys(jobs::ring_grant(admission)), site);
     config.congestion_control = settings_.congestion_control;
     return config;
   }

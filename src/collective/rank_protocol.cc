@@ -41,7 +41,7 @@ seal::PadKeys RankProtocol::pads_of(const seal::Agreement& agreement, const std:
                                     const Site& site) const {
   if (std::optional<seal::PadKeys> keys = agreement.keys(all, options().rank)) return std::move(*keys);
   throw Error(ErrorCode::refused, "aggregator " + site.address + " told rank " + std::to_string(options().rank) +
-                                      " a public key of a neighbour that is none, so private sums are not possible there");
+                                      " an invalid public key of its neighbour: private sums are not possible there");
 }
 
 }  // namespace collective

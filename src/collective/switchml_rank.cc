@@ -5,8 +5,8 @@
 
 #include "collective/rank_protocol.h"
 #include "jobs/chip_profile.h"
-#include "jobs/switchml_terms.h"
 #include "jobs/switchml_job.h"
+#include "jobs/switchml_terms.h"
 #include "protocol/shared/layout.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"

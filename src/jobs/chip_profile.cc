@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "encoding/codec.h"
-#include "jobs/switchml_terms.h"
 #include "jobs/own_layouts.h"
 #include "jobs/own_part.h"
+#include "jobs/switchml_terms.h"
 #include "jobs/tree.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"

@@ -13,7 +13,8 @@ constexpr std::size_t key_bytes = std::tuple_size_v<seal::PublicKey>;
 
 PrivateAsk asked_by(const seal::Agreement& agreement, std::optional<std::uint8_t> fixed_exponent) {
   const seal::PublicKey& key = agreement.own();
-  return {{reinterpret_cast<const char*>(key.data()), key.size()}, agreement.fingerprint(),
+  return {{reinterpret_cast<const char*>(key.data()), key.size()},
+          agreement.fingerprint(),
           fixed_exponent ? *fixed_exponent + 1U : 0U};
 }
 

@@ -1,5 +1,5 @@
-// What ranks whose sums are private (seal/private_sums.h) tell each other by way of an aggregator: their public keys, texts of
-// 32 bytes in messages, and a fingerprint of the secret that all have.
+// What ranks whose sums are private (seal/private_sums.h) tell each other by way of an aggregator: their public keys, texts
+// of 32 bytes in messages, and a fingerprint of the secret that all have.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,8 @@ session::ProtocolRules::Own switchml_terms() {
     const auto ask = encoding::parsed<SwitchMlAsk>(request.own);
     return ask ? check(ask->privacy, request.world_size) : ask.why();
   };
-  own.compare = [](const session::JoinRequest& first, const session::JoinRequest& second) -> std::optional<session::Difference> {
+  own.compare = [](const session::JoinRequest& first,
+                   const session::JoinRequest& second) -> std::optional<session::Difference> {
     const SwitchMlAsk theirs = checked_part<SwitchMlAsk>(first.own), ours = checked_part<SwitchMlAsk>(second.own);
     if (theirs.run_bytes != ours.run_bytes)
       return session::Difference{"bytes in a run of stripes", theirs.run_bytes, ours.run_bytes};
@@ -62,8 +63,7 @@ session::ProtocolRules::Own switchml_terms() {
   own.check_admission = [](const session::Admission& admission, const session::JoinRequest& asked) {
     const auto grant = encoding::parsed<SwitchMlGrant>(admission.own);
     if (!grant) return grant.why();
-    return check_public_keys(grant->public_keys, checked_part<SwitchMlAsk>(asked.own).privacy, asked.rank,
-                             asked.world_size);
+    return check_public_keys(grant->public_keys, checked_part<SwitchMlAsk>(asked.own).privacy, asked.rank, asked.world_size);
   };
   return own;
 }

@@ -1,6 +1,6 @@
-// What SwitchML's ranks say of themselves as they join, and what they are told, at a chip as elsewhere: how long the runs are
-// in which lanes are dealt an operation, as ranks that deal differently would wait for each other's chunks; and the public
-// keys of ranks whose sums are private.
+// What SwitchML's ranks say of themselves as they join, and what they are told, at a chip as elsewhere: how long the runs
+// are in which lanes are dealt an operation, as ranks that deal differently would wait for each other's chunks; and the
+// public keys of ranks whose sums are private.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ struct BlockScan {
 [[nodiscard]] std::uint8_t largest_exponent(const float* values, std::size_t count);
 
 inline constexpr std::uint32_t block_elements = 256;  // of an exponent block
-inline constexpr int exponent_bias = 126;              // with the exponent E, its magnitudes are below 2^(E - 126)
+inline constexpr int exponent_bias = 126;             // with the exponent E, its magnitudes are below 2^(E - 126)
 inline constexpr std::uint8_t largest_block_exponent = 254;
 
 // The fixed-point format of one exponent block: a power-of-two scale and a clamp.

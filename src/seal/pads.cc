@@ -56,12 +56,9 @@ void Cipher(const std::byte* round_keys, std::uint8_t* state) {
     for (std::size_t i = 0; i < 16; ++i) moved[i] = substitution[state[(i + i % 4 * 4) % 16]];
     for (std::size_t i = 0; i < 16; ++i) {
       const auto at = [&](std::size_t k) { return moved[i / 4 * 4 + (i + k) % 4]; };
-      const auto twice = [](std::uint8_t v) {
-        return static_cast<std::uint8_t>((v << 1) ^ ((v & 0x80) != 0 ? 0x1b : 0));
-      };
-      state[i] = round == PadKey::rounds
-                     ? moved[i]
-                     : static_cast<std::uint8_t>(twice(at(0)) ^ twice(at(1)) ^ at(1) ^ at(2) ^ at(3));
+      const auto twice = [](std::uint8_t v) { return static_cast<std::uint8_t>((v << 1) ^ ((v & 0x80) != 0 ? 0x1b : 0)); };
+      state[i] = round == PadKey::rounds ? moved[i]
+                                         : static_cast<std::uint8_t>(twice(at(0)) ^ twice(at(1)) ^ at(1) ^ at(2) ^ at(3));
     }
     add_key(round);
   }
@@ -167,7 +164,9 @@ PadKey::PadKey(const PacketKey& key) {
     std::array<std::byte, 4> word{};
     std::memcpy(word.data(), &round_keys_[at - 4], 4);
     if (at % block_bytes == 0) {
-      const auto substituted = [&](std::size_t i) { return std::byte{substitution[std::to_integer<std::uint8_t>(word[i])]}; };
+      const auto substituted = [&](std::size_t i) {
+        return std::byte{substitution[std::to_integer<std::uint8_t>(word[i])]};
+      };
       word = {substituted(1) ^ std::byte{constant}, substituted(2), substituted(3), substituted(0)};
       constant = static_cast<std::uint8_t>((constant << 1) ^ ((constant & 0x80) != 0 ? 0x1b : 0));
     }

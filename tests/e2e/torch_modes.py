@@ -25,6 +25,28 @@ def case_sum(rank, size):
     return statistics
 
 
+def case_private(rank, size):
+    """Sums by the switch, which cannot read them; what it could not compute, elsewhere."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init()
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        tensor = torch.arange(1000).remainder(100).to(dtype) * (rank + 1)
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, torch.arange(1000).remainder(100).to(dtype) * (size * (size + 1) // 2)), tensor
+    largest = torch.full((10,), float(rank))
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    assert (largest == size - 1).all(), largest
+    given = torch.full((7,), float(rank + 5))
+    dist.broadcast(given, src=size - 1)
+    assert (given == size + 4).all(), given
+    statistics = netsum.torch.statistics()
+    dist.destroy_process_group()
+    return statistics
+
+
 def case_mostly_gloo(rank, size):
     """Most bytes are in a collective that the switch does not have; the counts, and what is said, and when."""
     import torch
@@ -115,6 +137,22 @@ class Modes(unittest.TestCase):
                 self.assertIn("token", ranks[0].result["reason"])
                 for rank in run("refuses", 2, environment=common | {"NETSUM_MODE": "force"}, of_rank={0: right, 1: wrong}):
                     self.assertIn("rank 1", rank.result)
+
+    def test_private_sums_have_a_key_that_rank_0_draws_or_a_file(self):
+        with tempfile.TemporaryDirectory() as directory, Switch() as switch:
+            files = [os.path.join(directory, name) for name in ("one", "other")]
+            for name in files:
+                with open(name, "w", encoding="utf-8") as file:
+                    file.write(f"{name}, which nobody guesses")
+            private = {"NETSUM_PRIVATE": "1", "NETSUM_SWITCH": switch.address, "NETSUM_MODE": "force", "NETSUM_CONNECT_SECONDS": "5"}
+            for more in ({}, {"NETSUM_JOB_KEY_FILE": files[0], "NETSUM_FIXED_SCALE": "12"}):
+                ranks = run("private", 3, environment=private | more)
+                for rank in ranks:
+                    self.assertEqual("switch", rank.result["path"])
+                    self.assertEqual(3, rank.result["collectives"]["all_reduce"]["switch"]["calls"], rank.result)
+                    self.assertEqual({"all_reduce": 1}, rank.result["gloo_operations"])
+            for rank in run("refuses", 2, environment=private, of_rank={r: {"NETSUM_JOB_KEY_FILE": files[r]} for r in (0, 1)}):
+                self.assertIn("a job key with the fingerprint", rank.result)
 
     def test_without_an_address_the_lowest_rank_runs_a_shard(self):
         ranks = run("sum", 3)

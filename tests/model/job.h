@@ -24,6 +24,7 @@
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "stream/operation.h"
+#include "support/pads.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
 
@@ -45,6 +46,7 @@ struct Setup {
   std::vector<std::uint32_t> racks = {};  // of a tree: how many ranks are at each leaf switch, in rank order
   bool restarts = false;                  // the first leaf may
   bool begins_anew = false;               // and takes the job again then, with empty slots
+  bool is_private = false;                // the aggregator cannot read what it adds
 };
 
 inline constexpr std::uint32_t switch_host = 255;
@@ -146,6 +148,7 @@ class Job {
       config.slots = setup.slots;
       config.aggregator = switch_.of_rank(rank);
       config.operations = setup.ahead + 1;
+      if (setup.is_private) config.pads = testing::pads_of(setup.workers)[rank];
       if constexpr (SwitchType::is_chip) {
         config.chip = true;
         config.member = switch_.member_of(rank);
@@ -321,6 +324,7 @@ class Job {
     operation.dtype = call.dtype;
     operation.elements = call.collective == stream::Collective::broadcast ? call.elements * 4 : call.elements;
     operation.data = tensor.data();
+    operation.fixed_point = shared_->setup.is_private && is_float(call.dtype);
     if (call.collective == stream::Collective::reduce_scatter) operation.parts = static_cast<std::uint32_t>(ranks_.size());
     ++rank.submitted;
     RecordingSink out;

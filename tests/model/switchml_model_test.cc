@@ -91,6 +91,18 @@ TEST(SwitchmlModel, BothPathsOfTheSwitchAreTheSame) {
   holds<BothPaths>("3 workers, 1 slot, reduce, int32, both paths", {3, 1, {to_root, i(1)}});
 }
 
+TEST(SwitchmlModel, PrivateSums) {
+  model::Setup setup{2, 1, {f(2), i(1), {1, DType::int32, stream::Collective::broadcast}, scattered(2)}};
+  setup.is_private = true;
+  holds("2 workers, 1 slot, float32, int32, broadcast, reduce-scatter, private", setup);
+}
+
+TEST(TreeModel, PrivateSums) {
+  model::Setup setup{3, 1, {f(1), i(1)}, 1, {2}};
+  setup.is_private = true;
+  holds<RealTree>("2 + 1 workers, 1 slot, float32, int32, private", setup);
+}
+
 TEST(TreeModel, RanksThatTakeNoValues) {
   holds<RealTree>("2 + 1 workers, 1 slot, reduce, int32", {3, 1, {to_root, i(1)}, 1, {2}});
   holds<RealTree>("1 + 1 workers, 2 leaves, 1 slot, reduce-scatter, float32", {2, 1, {scattered(2), f(1)}, 1, {1, 1}});

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "support/pads.h"
 #include "support/virtual_ring.h"
 
 namespace netsum::testing {
@@ -49,6 +52,47 @@ TEST(NetreduceCluster, AStragglerIsWaitedFor) {
     ring.expect_counters_add_up();
     for (const auto& tensor : tensors) EXPECT_EQ(std::vector<float>(elements, 5.0F), tensor);
   }
+}
+
+// Sums that no accelerator can read: of equal values, in every packet that passes it, nothing is left to see.
+TEST(NetreduceCluster, PrivateSumsAreRightAndLookRandom) {
+  RingJobConfig config;
+  config.ranks = 3;
+  config.faults = {.loss = 0.01};
+  config.pads = pads_of(config.ranks);
+  VirtualRing ring(config);
+  constexpr std::size_t elements = 20'000;
+  std::array<std::uint64_t, 256> bytes{};
+  std::uint64_t total = 0;
+  ring.network.lose = [&](const Endpoint&, const Endpoint&, std::span<const std::byte> packet) {
+    constexpr std::size_t headers = 150, icrc = 4;
+    if (packet.size() < headers + icrc) return false;
+    for (const std::byte byte : packet.subspan(headers, packet.size() - headers - icrc)) {
+      ++bytes[std::to_integer<std::size_t>(byte)];
+      ++total;
+    }
+    return false;
+  };
+  std::vector<std::vector<std::int32_t>> tensors(3, std::vector<std::int32_t>(elements, 4)), given(3);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    ring.submit(rank, {.op = ReduceOp::avg, .dtype = DType::int32, .elements = elements, .data = tensors[rank].data()});
+  }
+  ASSERT_TRUE(ring.run(1, 60s));
+  ring.network.lose = {};  // in a broadcast, ranks that give nothing send zeros
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    given[rank].assign(1001, rank == 2 ? 9 : 0);
+    Operation operation{.number = 1, .collective = stream::Collective::broadcast, .elements = 4003, .root = 2};
+    operation.data = given[rank].data();
+    ring.submit(rank, operation);
+  }
+  ASSERT_TRUE(ring.run(2, 60s));
+  for (const auto& tensor : tensors) EXPECT_EQ(std::vector<std::int32_t>(elements, 4), tensor);
+  for (const auto& tensor : given) EXPECT_EQ(std::vector<std::int32_t>(1001, 9), tensor);
+  double chi_square = 0;
+  const double each = static_cast<double>(total) / 256;
+  for (const std::uint64_t count : bytes)
+    chi_square += (static_cast<double>(count) - each) * (static_cast<double>(count) - each) / each;
+  EXPECT_LT(chi_square, 255 + 6 * 23);
 }
 
 // What restarted knows nothing, and passes nothing that it knows to be a gradient; no rank takes what was not summed.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "netsum/types.h"
+#include "support/pads.h"
 #include "support/virtual_cluster.h"
 #include "wire/switchml.h"
 
@@ -24,22 +25,6 @@ namespace {
 
 using stream::Collective;
 using stream::Operation;
-
-// Of one life of a job: `life` seeds what the ranks draw.
-std::vector<seal::PadKeys> pads_of(std::uint32_t ranks, std::uint64_t life = 1) {
-  std::vector<seal::Agreement> agreements;
-  std::vector<seal::PublicKey> all;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    std::array<std::byte, 32> drawn{};
-    Random random(life << 32 | rank);
-    for (std::byte& byte : drawn) byte = static_cast<std::byte>(random.next());
-    agreements.emplace_back("a secret of the ranks", drawn);
-    all.push_back(agreements.back().own());
-  }
-  std::vector<seal::PadKeys> keys;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) keys.push_back(agreements[rank].keys(all, rank).value());
-  return keys;
-}
 
 using Tensor = std::vector<std::byte>;
 
@@ -124,7 +109,8 @@ void run(std::vector<Call>& calls, const ClusterConfig& config, const Seen& seen
 TEST(SwitchmlPrivate, SumsHaveTheBitsThatTheyHaveWithoutPads) {
   for (const bool chip : {false, true}) {
     for (const std::uint32_t ranks : {1U, 2U, 5U}) {
-      ClusterConfig config{.workers = ranks, .lanes = 2, .slots = 8, .faults = {.loss = 0.05, .duplicate = 0.05}, .chip = chip};
+      ClusterConfig config{
+          .workers = ranks, .lanes = 2, .slots = 8, .faults = {.loss = 0.05, .duplicate = 0.05}, .chip = chip};
       if (chip) config.lanes = 1;
       std::vector<Call> plain = every_call(ranks, small, chip), masked = every_call(ranks, small, chip);
       run(plain, config);
@@ -182,7 +168,8 @@ TEST(SwitchmlPrivate, WhatPassesTheAggregatorLooksRandom) {
         (result ? results : contributions[sender]).add(packet.payload);
       });
       ASSERT_EQ(ranks, contributions.size());
-      for (const auto& [rank, bytes] : contributions) EXPECT_EQ(is_private, bytes.chi_square() < suspicious) << "rank " << rank;
+      for (const auto& [rank, bytes] : contributions)
+        EXPECT_EQ(is_private, bytes.chi_square() < suspicious) << "rank " << rank;
       EXPECT_EQ(is_private, results.chi_square() < suspicious);
     }
   }
@@ -253,7 +240,8 @@ TEST(SwitchmlPrivate, AChangedSumIsNoResult) {
   }
 }
 
-// One scale for all blocks: no packet has exponents, what is too large counts as the largest, and what is not finite stays so.
+// One scale for all blocks: no packet has exponents, what is too large counts as the largest, and what is not finite stays
+// so.
 TEST(SwitchmlPrivate, AFixedScaleShowsNoExponents) {
   constexpr std::uint32_t ranks = 2;
   constexpr std::size_t elements = 2000;

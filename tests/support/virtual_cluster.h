@@ -22,7 +22,7 @@ struct ClusterConfig {
   std::uint32_t workers = 2, lanes = 1, slots = 4, packet_elements = 256;
   std::uint64_t seed = 1;
   Faults faults{};
-  bool chip = false;  // profile
+  bool chip = false;                  // profile
   std::vector<seal::PadKeys> pads{};  // by rank: sums are private
   std::optional<std::uint8_t> fixed_exponent{};
 };

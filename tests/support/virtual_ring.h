@@ -28,7 +28,8 @@ struct RingJobConfig {
   bool selective = false;
   bool naks_pass = false;  // as those of foreign hosts do
   bool congestion_control = true;
-  netreduce::Tree tree{};  // of switches; empty: one accelerator
+  netreduce::Tree tree{};             // of switches; empty: one accelerator
+  std::vector<seal::PadKeys> pads{};  // by rank: sums are private
   std::uint64_t seed = 1;
   Faults faults{};
 };
@@ -187,6 +188,7 @@ class VirtualRing final : public VirtualJob {
       c.worker.incarnation = ring.incarnation;
       c.worker.ring = number;
       c.worker.rank = rank;
+      if (!config_.pads.empty()) c.worker.pads = config_.pads[rank];
       c.worker.world_size = config_.ranks;
       c.worker.lane = number;
       c.worker.lanes = config_.lanes;

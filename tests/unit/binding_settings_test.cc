@@ -86,6 +86,16 @@ TEST(Settings, AreReadWhole) {
   EXPECT_EQ(protocol.switch_address, "");
 }
 
+TEST(Settings, OfPrivateSumsGoTogether) {
+  EXPECT_FALSE(read_of({{"NETSUM_PRIVATE", "0"}}).options.private_sums);
+  EXPECT_EQ("", read_of({{"NETSUM_PRIVATE", "1"}}).options.private_sums.value().key) << "the binding may draw one";
+  EXPECT_EQ(-3, read_of({{"NETSUM_PRIVATE", "1"}, {"NETSUM_FIXED_SCALE", "-3"}}).options.private_sums.value().fixed_scale);
+  for (const char* const name : {"NETSUM_JOB_KEY_FILE", "NETSUM_FIXED_SCALE"}) {
+    const std::string value = name == std::string("NETSUM_FIXED_SCALE") ? "4" : "/proc/self/cmdline";
+    EXPECT_NE(std::string::npos, complaint({{name, value}}).find("requires NETSUM_PRIVATE=1")) << name;
+  }
+}
+
 TEST(Settings, ThatAreSilentLeaveABindingsOwn) {
   Settings own;
   own.options.operation_deadline = std::chrono::seconds(7);

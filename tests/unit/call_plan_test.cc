@@ -49,6 +49,23 @@ TEST_F(Plan, AProtocolThatHasACollectiveGetsIt) {
   EXPECT_FALSE(plan.staged);
 }
 
+TEST_F(Plan, PrivateSumsAreOfIntegers) {
+  RankTraits traits = everything;
+  traits.private_sums = true;
+  EXPECT_TRUE(plan_of(scatter(), {1, 3, traits}, {}).operations[0].fixed_point);
+  EXPECT_FALSE(plan_of(scatter(), {1, 3, everything}, {}).operations[0].fixed_point);
+  for (const DType dtype : dtypes) {
+    for (const ReduceOp op : reduce_ops) {
+      if (!can_reduce(traits, op, dtype)) continue;
+      stream::Operation operation{.op = op, .dtype = dtype, .elements = 5, .fixed_point = is_float(dtype)};
+      EXPECT_TRUE(stream::adds_integers(operation)) << to_string(op) << " of " << to_string(dtype);
+    }
+  }
+  CollectiveCall largest = scatter();
+  largest.op = ReduceOp::max;
+  EXPECT_NE(std::string::npos, refusal(largest, traits).find("max of float32 is not possible with private sums"));
+}
+
 TEST_F(Plan, OtherwiseEachPartIsAnAllReduceInMemoryOfItsOwn) {
   for (const bool divides : {false, true}) {
     const CallPlan plan = plan_of(scatter(), {1, 3, divides ? sums_only : everything, divides}, {});

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "jobs/switchml_terms.h"
 #include "jobs/switchml_job.h"
+#include "jobs/switchml_terms.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
 #include "session/registry.h"

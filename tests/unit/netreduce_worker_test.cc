@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -11,6 +13,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "support/pads.h"
 #include "wire/netreduce.h"
 
 namespace netsum::netreduce {
@@ -59,7 +62,7 @@ Operation all_reduce(void* data, std::uint64_t elements, DType dtype = DType::fl
   return operation;
 }
 
-class NetreduceWorker : public testing::Test {
+class NetreduceWorker : public ::testing::Test {
  protected:
   static constexpr std::size_t first_values = 256 - 40, more_values = 256 - 8;  // bytes of a packet
   static constexpr std::size_t whole_values = first_values + 2 * more_values;   // of a message of three
@@ -656,6 +659,48 @@ TEST_F(NetreduceSeals, AResultOfWhatWasNotSentIsRefused) {
   receive(sealed(Bytes(40), 0));  // without an operation
   ASSERT_TRUE(worker_->failure().has_value());
   EXPECT_EQ(WorkerFailure::Kind::unexpected, worker_->failure()->kind);
+}
+
+// Contributions of zeros are pads.
+TEST(PrivateWorker, UsesNoPadTwice) {
+  struct Posts final : MessageSink {
+    bool post(std::span<const std::byte> message, std::uint64_t, std::uint32_t) override {
+      messages.emplace_back(message.begin(), message.end());
+      return true;
+    }
+    [[nodiscard]] std::uint64_t acknowledged() const override { return messages.size(); }
+    std::vector<std::vector<std::byte>> messages;
+  } sink;
+  WorkerConfig config;
+  config.rank = 1;
+  config.world_size = 3;
+  config.window = 64;
+  config.message_packets = 4;
+  config.mtu = 256;
+  config.pads = netsum::testing::pads_of(3)[1];
+  std::vector<std::byte> send(Worker::send_bytes(config)), receive(Worker::receive_bytes(config));
+  config.send_memory = send;
+  config.receive_memory = receive;
+  Worker worker(config);
+  std::vector<std::int32_t> zeros(3000);
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    ASSERT_TRUE(worker.submit({.number = number, .dtype = DType::int32, .elements = zeros.size(), .data = zeros.data()}));
+  }
+  worker.send(sink);
+  std::set<std::array<std::uint64_t, 2>> pads;
+  std::size_t blocks = 0;
+  for (const auto& message : sink.messages) {
+    for (std::size_t packet = 0; packet < message.size(); packet += config.mtu) {
+      const std::size_t end = std::min(message.size(), packet + config.mtu);
+      for (std::size_t at = packet + (packet == 0 ? 40 : 8); at + 16 <= end; at += 16, ++blocks) {
+        std::array<std::uint64_t, 2> block{};
+        std::memcpy(block.data(), message.data() + at, sizeof block);
+        pads.insert(block);
+      }
+    }
+  }
+  EXPECT_GT(blocks, 1300U);
+  EXPECT_EQ(blocks, pads.size());
 }
 
 }  // namespace

@@ -17,8 +17,8 @@
 #include <tuple>
 #include <vector>
 
-#include "jobs/switchml_terms.h"
 #include "jobs/switchml_job.h"
+#include "jobs/switchml_terms.h"
 #include "wire/switchml.h"
 
 namespace netsum::session {
@@ -375,8 +375,11 @@ TEST_F(RegistryTest, RefusesParametersThatDifferAndNamesBothRanks) {
   };
   differs([](JoinRequest& r) { r.world_size = 3; }, {"rank 1", "world size 3", "rank 2 with 4"});
   differs([](JoinRequest& r) { r.packet_elements = 512; }, {"rank 1", "elements per packet 512", "rank 2 with 256"});
-  differs([](JoinRequest& r) { r.own = jobs::own_part(jobs::SwitchMlAsk{4096, {}}); },
-          {"rank 1", "bytes in a run of stripes 4096", "rank 2 with 16384"});
+  differs(
+      [](JoinRequest& r) {
+        r.own = jobs::own_part(jobs::SwitchMlAsk{4096, {}});
+      },
+      {"rank 1", "bytes in a run of stripes 4096", "rank 2 with 16384"});
   differs([](JoinRequest& r) { r.slots_fixed = 32; }, {"rank 1", "slots 32", "rank 2 with 0"});
   EXPECT_EQ(registry.jobs()[0].joined, set_of({2}));  // whoever is refused takes nobody's place
 }

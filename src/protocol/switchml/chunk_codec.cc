@@ -25,7 +25,8 @@ void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
   }
 }
 
-// A part's pad begins at a multiple of 2^48 blocks, and those of its hashes at half of that: more than a process can address.
+// A part's pad begins at a multiple of 2^48 blocks, and those of its hashes at half of that: more than a process can
+// address.
 [[nodiscard]] seal::PadPlace pad_place(const stream::Operation& operation, std::uint64_t offset, std::size_t width) {
   constexpr std::size_t block = seal::PadKey::block_bytes;
   NETSUM_CHECK(stream::adds_integers(operation) && offset * width % block == 0 && operation.part < 1U << 16);
@@ -50,8 +51,7 @@ static_assert(seal::hash_words == wire::switchml::check_words);
 
 }  // namespace
 
-ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements,
-                       const Privacy& privacy)
+ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements, const Privacy& privacy)
     : rank_(rank),
       world_size_(world_size),
       scratch_(std::max(2 * packet_elements, std::lcm(packet_elements, block_elements))),

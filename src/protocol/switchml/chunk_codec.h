@@ -51,7 +51,7 @@ class ChunkCodec {
 
   // The reverse, from the sum over all ranks into the tensor. False: the sum is not that of the ranks.
   [[nodiscard]] bool decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
-              const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
+                            const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
 
  private:
   void encode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,

@@ -24,12 +24,12 @@ struct ActiveOperation {
   std::uint32_t signature = 0;
   stream::OnWire wire;
   Stripes stripes;
-  std::uint64_t base = 0;       // position of its first chunk in the lane's stream
-  std::uint64_t remaining = 0;  // chunks without a result
-  bool scanned = false;         // its values are in block fixed point
-  bool exchanged = false;       // and need exponents that the ranks agree on
+  std::uint64_t base = 0;         // position of its first chunk in the lane's stream
+  std::uint64_t remaining = 0;    // chunks without a result
+  bool scanned = false;           // its values are in block fixed point
+  bool exchanged = false;         // and need exponents that the ranks agree on
   std::uint32_t check_words = 0;  // behind the values of each chunk
-  bool together = false;        // there has been a result: all ranks have begun it
+  bool together = false;          // there has been a result: all ranks have begun it
   // This rank's largest exponents, by the lane's blocks, and the stripes with elements that are not finite. A stripe is
   // scanned when its first chunk is named, because results of one chunk overwrite part of a block shared with another.
   std::vector<std::uint8_t> exponents;

@@ -23,7 +23,8 @@ namespace netsum::switchml {
 class SoftwareProfile {
  public:
   explicit SoftwareProfile(const WorkerConfig& config)
-      : config_(config), codec_(config.rank, config.world_size, config.packet_elements, {config.pads, true, config.fixed_exponent}) {
+      : config_(config),
+        codec_(config.rank, config.world_size, config.packet_elements, {config.pads, true, config.fixed_exponent}) {
     if (config.security != PacketSecurity::none) seals_.reset(new WorkerSeals(config));
   }
 
@@ -118,7 +119,7 @@ class SoftwareProfile {
       return true;
     }
     return codec_.decode(place.taken(config_.rank), place.chunk->offset, place.chunk->elements, slot.all.data(),
-                  result.payload.data(), result.masks);
+                         result.payload.data(), result.masks);
   }
 
   // As soon as there are packets behind it.

@@ -89,8 +89,9 @@ struct Worker::Impl {
     const ActiveOperation& active = *place.active;
     const std::uint32_t of_part = slot.chunk.part;
     slot.round = Round::values;
-    slot.header.elements =
-        stream::contributes(active.operation, config.rank, of_part) ? static_cast<std::uint16_t>(place.elements_on_wire()) : 0;
+    slot.header.elements = stream::contributes(active.operation, config.rank, of_part)
+                               ? static_cast<std::uint16_t>(place.elements_on_wire())
+                               : 0;
     const bool fixed_point = active.scanned && slot.chunk.elements != 0;
     if (fixed_point && !active.exchanged) {
       scan(place);

@@ -46,7 +46,7 @@ struct WorkerConfig {
   PacketSecurity security = PacketSecurity::none;
   seal::PacketKey results{};
   HopKeys keys{};
-  std::optional<seal::PadKeys> pads{};  // of a job whose aggregators cannot read its values
+  std::optional<seal::PadKeys> pads{};           // of a job whose aggregators cannot read its values
   std::optional<std::uint8_t> fixed_exponent{};  // of all blocks, so that ranks show none; not in the chip profile
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // SwitchML §6.3
