@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "seal/pads.h"
+#include "seal/private_sums.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace netsum::seal::HWY_NAMESPACE {
@@ -75,18 +76,27 @@ LinearHash::~LinearHash() {
   wipe(std::as_writable_bytes(std::span(high_)));
 }
 
-std::uint64_t LinearHash::operator()(const std::byte* words, std::size_t count) const {
-  NETSUM_CHECK(count <= low_.size());
-  return HWY_DYNAMIC_DISPATCH(Hash)(words, count, low_.data(), high_.data());
+std::uint64_t LinearHash::operator()(const std::byte* words, std::size_t first, std::size_t count) const {
+  NETSUM_CHECK(first + count <= low_.size());
+  return HWY_DYNAMIC_DISPATCH(Hash)(words, count, low_.data() + first, high_.data() + first);
 }
 
+namespace {
+constexpr unsigned bits_of_word = 22;
+static_assert(bits_of_word * hash_words >= 64 && most_private_ranks <= 1U << (32 - bits_of_word));
+}  // namespace
+
 void write_hash(std::byte* words, std::uint64_t hash) {
-  for (std::size_t i = 0; i < hash_words; ++i) store_le(words + i * 4, static_cast<std::uint32_t>(hash >> 16 * i & 0xffff));
+  for (std::size_t i = 0; i < hash_words; ++i, hash >>= bits_of_word) {
+    store_le(words + i * 4, static_cast<std::uint32_t>(hash % (1U << bits_of_word)));
+  }
 }
 
 std::uint64_t read_hash(const std::byte* words) {
   std::uint64_t hash = 0;
-  for (std::size_t i = 0; i < hash_words; ++i) hash += std::uint64_t{load_le<std::uint32_t>(words + i * 4)} << 16 * i;
+  for (std::size_t i = 0; i < hash_words; ++i) {
+    hash += std::uint64_t{load_le<std::uint32_t>(words + i * 4)} << bits_of_word * i;
+  }
   return hash;
 }
 

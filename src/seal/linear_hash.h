@@ -22,15 +22,15 @@ class LinearHash {
   LinearHash& operator=(const LinearHash&) = default;
   ~LinearHash();
 
-  // Little-endian, at any alignment.
-  [[nodiscard]] std::uint64_t operator()(const std::byte* words, std::size_t count) const;
+  // Of words [first, first + count), little-endian, at any alignment: parts' hashes add up too.
+  [[nodiscard]] std::uint64_t operator()(const std::byte* words, std::size_t first, std::size_t count) const;
 
  private:
   std::vector<std::int32_t> low_, high_;  // of the keys
 };
 
-// The hash in words that are added modulo 2^32, and do not overflow with up to 2^16 of them.
-inline constexpr std::size_t hash_words = 4, hash_bytes = hash_words * 4;
+// The hash in words that are added modulo 2^32: 22 bits in each, so that those of up to 1,024 ranks do not overflow.
+inline constexpr std::size_t hash_words = 3, hash_bytes = hash_words * 4;
 void write_hash(std::byte* words, std::uint64_t hash);
 [[nodiscard]] std::uint64_t read_hash(const std::byte* words);  // a sum of some, as the sum of their hashes
 

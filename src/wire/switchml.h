@@ -39,7 +39,7 @@ inline constexpr std::uint32_t max_blocks = max_packet_elements / block_elements
 // Packets of up to 1024 elements, where headers weigh, have any multiple of 64 elements and may share blocks. Longer ones
 // have whole blocks.
 // Of private sums, behind the values, and added as these are: a hash, which the ranks compare with that of the sum.
-inline constexpr std::uint32_t check_words = 4;
+inline constexpr std::uint32_t check_words = 3;
 inline constexpr std::uint32_t packet_step = 64, most_sharing_blocks = 1024;
 [[nodiscard]] constexpr bool possible_packet(std::uint32_t elements) {
   const std::uint32_t step = elements <= most_sharing_blocks ? packet_step : block_elements;

@@ -218,7 +218,7 @@ TEST(SwitchmlPrivate, AChangedSumIsNoResult) {
             common.type != wire::switchml::Type::result || packet.header.chunk != 1) {
           return false;
         }
-        EXPECT_EQ(260, packet.header.elements);
+        EXPECT_EQ(259, packet.header.elements);
         std::vector<std::byte> changed(bytes.begin(), bytes.end());
         changed[static_cast<std::size_t>(packet.payload.data() - bytes.data()) + at] ^= std::byte{0x80};
         wire::switchml::seal(changed);

@@ -25,6 +25,17 @@ void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
   }
 }
 
+// Splits elements into what stays in the first-level cache while several passes go over it; all at once where there are
+// masks, which are of all. body(begin, count, first of its blocks), counted from `offset` and its block.
+template <class Body>
+void for_pieces(std::uint64_t offset, std::uint32_t elements, std::span<const std::byte> masks, Body body) {
+  constexpr std::uint32_t most = 4 * block_elements;
+  const std::uint32_t piece = masks.empty() ? most : elements;
+  for (std::uint32_t begin = 0; begin < elements; begin += piece) {
+    body(begin, std::min(piece, elements - begin), (offset % block_elements + begin) / block_elements);
+  }
+}
+
 // A part's pad begins at a multiple of 2^48 blocks, and those of its hashes at half of that: more than a process can
 // address.
 [[nodiscard]] seal::PadPlace pad_place(const stream::Operation& operation, std::uint64_t offset, std::size_t width) {
@@ -127,34 +138,26 @@ void ChunkCodec::decode_unscaled(const stream::Operation& operation, std::uint64
 void ChunkCodec::encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks) {
   if (elements == 0) return;
-  encode_plain(operation, offset, elements, exponents, payload, masks);
-  if (!pads_) return;
+  if (!pads_) return encode_plain(operation, offset, elements, exponents, payload, masks);
   const std::size_t width = bytes_of(stream::wire_dtype(operation));
-  const std::span<std::byte> values(payload, elements * width);
-  const seal::PadPlace place = pad_place(operation, offset, width);
+  const bool checked = check_words(operation) != 0;
   const auto mask = stream::spreads(operation) ? &seal::Pads::mask_only : &seal::Pads::mask_term;
-  if (check_words(operation) != 0) {
-    const std::span<std::byte> hash(payload + values.size(), seal::hash_bytes);
-    seal::write_hash(hash.data(), (*hash_)(payload, elements));
-    ((*pads_).*mask)(hash, 4, pad_of_hash(place));
-  }
-  ((*pads_).*mask)(values, width, place);
+  std::uint64_t hash = 0;
+  for_pieces(offset, elements, masks, [&](std::uint32_t begin, std::uint32_t count, std::size_t block) {
+    const std::span<std::byte> values(payload + begin * width, count * width);
+    encode_plain(operation, offset + begin, count, exponents + block, values.data(), masks);
+    if (checked) hash += (*hash_)(values.data(), begin, count);
+    ((*pads_).*mask)(values, width, pad_place(operation, offset + begin, width));
+  });
+  if (!checked) return;
+  const std::span<std::byte> behind(payload + elements * width, seal::hash_bytes);
+  seal::write_hash(behind.data(), hash);
+  ((*pads_).*mask)(behind, 4, pad_of_hash(pad_place(operation, offset, width)));
 }
 
 std::uint32_t ChunkCodec::check_words(const stream::Operation& operation) const {
   const bool exact = stream::uses_exponents(operation) || (stream::spreads(operation) && operation.elements != 0);
   return hash_ && exact ? wire::switchml::check_words : 0;
-}
-
-bool ChunkCodec::unmask(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
-                        const std::byte* payload) {
-  const std::size_t width = bytes_of(stream::wire_dtype(operation)), bytes = elements * width;
-  const seal::PadPlace place = pad_place(operation, offset, width);
-  pads_->unmask(unmasked_.data(), {payload, bytes}, width, place);
-  if (check_words(operation) == 0) return true;
-  std::array<std::byte, seal::hash_bytes> hash{};
-  pads_->unmask(hash.data(), {payload + bytes, hash.size()}, 4, pad_of_hash(place));
-  return seal::read_hash(hash.data()) == (*hash_)(unmasked_.data(), elements);
 }
 
 void ChunkCodec::encode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
@@ -194,15 +197,28 @@ void ChunkCodec::examine(const stream::Operation& operation, std::uint64_t offse
   });
 }
 
+// A wrong sum is found when it is in the tensor already: the operation fails, and what the tensor then holds says nothing.
 bool ChunkCodec::decode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                         const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks) {
   if (elements == 0) return true;
-  if (pads_) {
-    if (!unmask(operation, offset, elements, payload)) return false;
-    payload = unmasked_.data();
+  if (!pads_) {
+    decode_plain(operation, offset, elements, exponents, payload, masks);
+    return true;
   }
-  decode_plain(operation, offset, elements, exponents, payload, masks);
-  return true;
+  const std::size_t width = bytes_of(stream::wire_dtype(operation));
+  const bool checked = check_words(operation) != 0;
+  std::uint64_t hash = 0;
+  for_pieces(offset, elements, masks, [&](std::uint32_t begin, std::uint32_t count, std::size_t block) {
+    const std::span<const std::byte> sum(payload + begin * width, count * width);
+    pads_->unmask(unmasked_.data(), sum, width, pad_place(operation, offset + begin, width));
+    if (checked) hash += (*hash_)(unmasked_.data(), begin, count);
+    decode_plain(operation, offset + begin, count, exponents + block, unmasked_.data(), masks);
+  });
+  if (!checked) return true;
+  std::array<std::byte, seal::hash_bytes> behind{};
+  pads_->unmask(behind.data(), {payload + elements * width, behind.size()}, 4,
+                pad_of_hash(pad_place(operation, offset, width)));
+  return seal::read_hash(behind.data()) == hash;
 }
 
 void ChunkCodec::decode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,

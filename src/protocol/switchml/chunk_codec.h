@@ -59,10 +59,6 @@ class ChunkCodec {
   void decode_plain(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                     const std::uint8_t* exponents, const std::byte* payload, std::span<const std::byte> masks);
 
-  // Into unmasked_. False: its hash is another.
-  [[nodiscard]] bool unmask(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
-                            const std::byte* payload);
-
   // Without exponents: integers, floats that the switch takes as they are or in 16 bits, or as integers in their order.
   void encode_unscaled(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements, std::byte* payload);
   void decode_unscaled(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
