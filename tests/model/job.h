@@ -21,7 +21,9 @@
 #include "base/bytes.h"
 #include "model/explore.h"
 #include "model/host.h"
-#include "protocol/switchml/switch.h"
+#include "model/slot_invariant.h"
+#include "protocol/switchml/in_flight.h"
+#include "protocol/switchml/switch_job.h"
 #include "protocol/switchml/worker.h"
 #include "stream/operation.h"
 #include "support/pads.h"
@@ -94,6 +96,7 @@ class RealSwitch : public OneSwitch {
   }
   void append_state(std::vector<std::byte>& out) const { switch_.append_state(out); }
   void use_fast_path(bool use) { switch_.use_fast_path(use); }
+  [[nodiscard]] const switchml::Switch::Job& job() const { return switch_.job(job_epoch); }
 
  private:
   struct alignas(64) Line {
@@ -121,6 +124,7 @@ class BothPaths : public OneSwitch {
   }
   void check() const { fast_.check(); }
   void append_state(std::vector<std::byte>& out) const { fast_.append_state(out); }
+  [[nodiscard]] const switchml::Switch::Job& job() const { return fast_.job(); }
 
  private:
   RealSwitch fast_, slow_;
@@ -226,6 +230,27 @@ class Job {
     }
   }
 
+  // What is proved of the rule holds of the objects.
+  void check_slots() const {
+    if constexpr (requires { switch_.job(); }) {
+      const switchml::Switch::Job& job = switch_.job();
+      for (std::size_t number = 0; number < shared_->setup.slots; ++number) {
+        SlotState slot;
+        for (std::size_t version = 0; version < 2; ++version) slot.versions[version] = version_of(job, number * 2 + version);
+        for (const Rank& rank : ranks_) {
+          const switchml::Slot& own = rank.worker.slot(number);
+          slot.ranks.push_back({std::nullopt, own.version});
+          if (own.round == switchml::Round::idle) continue;
+          slot.ranks.back().at = {own.header.operation, own.header.chunk, own.round == switchml::Round::values};
+        }
+        for (std::size_t i = 0; i < shared_->packets.size(); ++i) {
+          if (network_[i] && shared_->packets[i].slot == number) slot.sent.push_back(&shared_->packets[i].about);
+        }
+        check_invariant(slot);
+      }
+    }
+  }
+
   // If from now on every packet that is sent arrives, in order, and all that was sent before is lost, everything completes.
   void check_liveness() const {
     if (switch_.restarted()) return;  // the control plane ends the job
@@ -259,6 +284,8 @@ class Job {
   struct Packet {
     Endpoint from, to;
     std::vector<std::byte> bytes;
+    std::optional<std::size_t> slot = {};  // of a chunk's packet
+    SlotState::Packet about = {};
   };
 
   // The packets that came up in any state, by number.
@@ -274,8 +301,35 @@ class Job {
       if (packets.size() == most_packets) throw std::logic_error("more distinct packets than expected");
       const auto number = static_cast<std::uint16_t>(packets.size());
       packets.push_back({from, to, bytes});
+      read(packets.back());
       numbers.emplace(std::move(key), number);
       return number;
+    }
+
+    void read(Packet& packet) const {
+      wire::switchml::Common common;
+      wire::switchml::ChunkPacket chunk;
+      if (wire::switchml::parse_common(packet.bytes, common) != wire::ParseError::none ||
+          wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
+        return;
+      using wire::switchml::Type;
+      const wire::switchml::ChunkHeader& header = chunk.header;
+      const bool exponents = common.type == Type::exponent_contribution || common.type == Type::exponent_result;
+      const SlotState::Round round(header.operation, header.chunk, !exponents);
+      packet.slot = header.slot;
+      packet.about = {common.type != Type::contribution && common.type != Type::exponent_contribution, common.sender,
+                      header.version, round};
+      if (!is_plain_sum(round)) return;
+      std::int32_t sum = 0;
+      for (std::uint32_t rank = 0; rank < setup.workers; ++rank) {
+        if (packet.about.is_result || rank == common.sender) sum += value_of(rank, round);
+      }
+      packet.about.sum_is_right = load_le<std::uint32_t>(chunk.payload.data()) == static_cast<std::uint32_t>(sum);
+    }
+    // Of integers as they are, which all ranks give and take.
+    [[nodiscard]] bool is_plain_sum(const SlotState::Round& round) const {
+      const Call& call = setup.calls[std::get<0>(round)];
+      return call.dtype == DType::int32 && call.collective == stream::Collective::all_reduce && call.elements != 0;
     }
 
     Setup setup;
@@ -303,9 +357,26 @@ class Job {
   [[nodiscard]] static std::int32_t value(std::uint32_t rank, std::uint64_t number, std::uint64_t i) {
     return static_cast<std::int32_t>((1 + 3 * (i / packet_elements) + 16 * number) << (7 * rank));
   }
+  [[nodiscard]] static std::int32_t value_of(std::uint32_t rank, const SlotState::Round& round) {
+    return value(rank, std::get<0>(round), std::uint64_t{std::get<1>(round)} * packet_elements);
+  }
   [[nodiscard]] static std::uint32_t bits(DType dtype, std::int32_t value) {
     return dtype == DType::float32 ? std::bit_cast<std::uint32_t>(static_cast<float>(value))
                                    : static_cast<std::uint32_t>(value);
+  }
+
+  [[nodiscard]] SlotState::Version version_of(const switchml::Switch::Job& job, std::size_t number) const {
+    const auto& held = job.slots[number];
+    SlotState::Version version{held.used, held.complete, held.identity(), {}};
+    std::int32_t sum = 0;
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      version.seen.push_back(job.seen.contains(number, rank));
+      if (held.used && version.seen.back()) sum += value_of(rank, version.held);
+    }
+    version.sum_is_right =
+        !held.used || !shared_->is_plain_sum(version.held) ||
+        load_le<std::uint32_t>(job.memory_of(held) + switchml::payload_at) == static_cast<std::uint32_t>(sum);
+    return version;
   }
 
   [[nodiscard]] bool may_submit(const Rank& rank) const {

@@ -26,6 +26,7 @@ template <class SwitchType = RealSwitch>
 void holds(const char* name, const Setup& setup) {
   const Job<SwitchType> job(setup);
   const Exploration found = explore(job, most_states, [](const Job<SwitchType>& state) {
+    state.check_slots();
     state.check_retransmissions();
     state.check_liveness();
   });

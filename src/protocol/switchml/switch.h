@@ -171,6 +171,7 @@ class Switch {
 
   // A job's state is large: it is created and destroyed off the thread that serves packets.
   struct Job;
+  [[nodiscard]] const Job& job(std::uint64_t epoch) const { return *jobs_.at(epoch); }  // for tests (switch_job.h)
   struct Destroy {
     void operator()(Job* job) const;
   };

@@ -319,6 +319,10 @@ void Worker::append_state(std::vector<std::byte>& out) const {
   }
 }
 
+const Slot& Worker::slot(std::size_t number) const {
+  return impl_->in_flight.slots[number];
+}
+
 bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   Impl& w = *impl_;
   InFlight& in_flight = w.in_flight;

@@ -99,6 +99,8 @@ struct WorkerStall {
   Time told{};                    // when it was reported
 };
 
+struct Slot;
+
 class Worker {
  public:
   explicit Worker(const WorkerConfig& config);
@@ -116,6 +118,7 @@ class Worker {
 
   // All state that determines what it sends and accepts, for comparing and hashing: no times, retransmissions or counters.
   void append_state(std::vector<std::byte>& out) const;
+  [[nodiscard]] const Slot& slot(std::size_t number) const;  // for tests (in_flight.h)
 
   // Takes the next operation, in order of number, and sends what the window allows. False: too many are pending.
   [[nodiscard]] bool submit(const stream::Operation& operation, Time now, Sink& sink);
