@@ -59,6 +59,23 @@ TEST(Times, LossesAreRepairedOnTheLinkThatTheyHappenOn) {
   }
 }
 
+// A window takes longer on its way than the first time-out, and than the round trips of packets of exponents.
+TEST(Times, OfWindowsThatAreLongerThanTimeOuts) {
+  for (const auto& [rate, slots] : {std::pair{gigabit / 10, 512U}, std::pair{10 * gigabit, 2048U}}) {
+    Experiment experiment = on(star(4, links({.bits_per_second = rate, .delay = microseconds(5)})));
+    ExperimentJob& job = add_job(experiment, hosts_of(experiment.topology), {{256 * 2 * std::uint64_t{slots}, {}, {}}});
+    job.plan.slots = slots;
+    job.training.iterations = 3;
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure);
+    const std::vector<double>& seconds = report.jobs.at(0).operation_seconds;
+    std::printf("%u slots at %.1f Gbit/s: %.4f s, then %.4f s, %lu repeats\n", slots, static_cast<double>(rate) * 1e-9,
+                seconds.at(0), seconds.at(2), report.jobs[0].retransmissions);
+    EXPECT_EQ(0U, report.jobs[0].retransmissions);
+    EXPECT_LE(seconds.at(0), 1.01 * seconds.at(2));
+  }
+}
+
 // ---- ATP
 
 constexpr std::uint64_t elements_of_atp = 2'000'000;

@@ -384,6 +384,43 @@ TEST_F(WorkerTest, RepeatsWhatIsNotAnsweredWithGrowingPatience) {
   EXPECT_EQ(worker.next_timeout(), never);
 }
 
+// A window that takes longer than a time-out on its way: nothing is repeated while results come in order. What they overtake
+// times out by itself, and so does everything once they stop.
+TEST_F(WorkerTest, WaitsInAQueueAsLongAsResultsCome) {
+  WorkerConfig wide = config();
+  wide.slots = 64;
+  worker = Worker(wide);
+  submit(0, 10 * 64 * 256);
+  std::deque<wire::switchml::ChunkHeader> queue;
+  const auto pass = [&] {
+    now += 1ms;
+    worker.on_timer(now, sink);
+    while (!sink.sent().empty()) queue.push_back(take().header);
+  };
+  const auto answer = [&] {
+    receive(result(queue.front(), 1));
+    queue.pop_front();
+  };
+  for (int packet = 0; packet < 70; ++packet) {
+    pass();
+    answer();
+  }
+  EXPECT_EQ(worker.counters().retransmissions, 0U);
+
+  const wire::switchml::ChunkHeader lost = queue.front();
+  queue.pop_front();
+  for (int packet = 0; worker.counters().retransmissions == 0 && packet < 300; ++packet) {
+    pass();
+    answer();
+  }
+  EXPECT_EQ(worker.counters().retransmissions, 1U);
+  EXPECT_EQ(queue.back(), lost);
+
+  const Time stopped = now;
+  while (worker.counters().retransmissions == 1) wait();
+  EXPECT_LE(now - stopped, wide.max_timeout);
+}
+
 // Karn's rule: the answer to a repeat says nothing of the round trip.
 TEST_F(WorkerTest, OnlyAnswersToFirstTransmissionsAreRoundTrips) {
   submit(0, 700);

@@ -26,7 +26,8 @@ struct Worker::Impl {
         profile(c),
         in_flight(c.slots, c.operations),
         missing(c.slots),
-        timer(c.initial_timeout, c.min_timeout, c.max_timeout, c.in_tree ? stream::answers_in_tree : 1) {
+        samples(c.in_tree ? stream::answers_in_tree : 1),
+        timer(c.initial_timeout, c.min_timeout, c.max_timeout, samples) {
     completed.reserve(c.operations);
   }
 
@@ -34,9 +35,15 @@ struct Worker::Impl {
   Profile profile;
   InFlight in_flight;
   std::vector<wire::switchml::Ranks> missing;  // by slot, since Slot::told
+  std::uint32_t samples;                       // answers that the timer takes one of
   stream::RetransmissionTimer timer;
   bool values_answered = false;  // round trips of values have been measured
-  Time next_timeout = never;     // lower bound of all deadlines; made exact by the scan in on_timer
+  Time answered{};               // arrival of the last result of a packet sent once
+  std::uint64_t newest = 0;      // of those with a result: its Slot::order
+  // Since all operations were complete: the newest packet when the first result of values came (0: none has), and the
+  // results of packets behind it.
+  std::uint64_t first_window = 0, second_window = 0;
+  Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
   bool fast = true;
   std::uint64_t fast_results = 0;
@@ -128,7 +135,7 @@ struct Worker::Impl {
     slot.transmissions = 0;
     slot.told = {};
     set_held(slot, false);
-    ++counters.contributions;
+    slot.order = ++counters.contributions;
     if (slot.round == Round::values && place.active->scanned) profile.examine(slot, place);
     transmit(slot, place, now, sink);
   }
@@ -136,6 +143,7 @@ struct Worker::Impl {
   void transmit(Slot& slot, const Place& place, Time now, Sink& sink) {
     profile.send(slot, place, in_flight, sink);
     ++slot.transmissions;
+    slot.lost = false;
     slot.repeated = now;
     arm(slot, now + patience(slot));
   }
@@ -153,6 +161,15 @@ struct Worker::Impl {
     const Duration timeout = std::min(config.max_timeout, timer.timeout(slot.transmissions) + repair);
     if (slot.transmissions == 1) return timeout;
     return stream::spread(timeout, profile.moment(slot));
+  }
+
+  // The first window after a pause meets ever longer queues, and the second one the longest: time-outs that follow from the
+  // first results would repeat both. Until the second's results come, a packet behind the newest result waits as long as
+  // results come; and the time-outs that they give count for what was sent before, too.
+  [[nodiscard]] Time due(const Slot& slot) const {
+    if (slot.lost || slot.held || slot.transmissions > 1 || answered < slot.sent) return slot.deadline;
+    const bool queued = second_window < samples && slot.order > newest;
+    return std::max(slot.deadline, (queued ? answered : slot.sent) + patience(slot));
   }
 
   void arm(Slot& slot, Time deadline) {
@@ -194,6 +211,12 @@ struct Worker::Impl {
     if (slot.round == Round::values || !values_answered) {
       timer.answered(now - slot.sent, now - slot.repeated, slot.together);
     }
+    if (slot.transmissions == 1) {
+      answered = now;
+      second_window += first_window != 0 && slot.order > first_window ? 1 : 0;
+    }
+    newest = std::max(newest, slot.order);
+    if (slot.round == Round::values && first_window == 0) first_window = counters.contributions;
     active.together = true;
     slot.version ^= 1;
     if (slot.version == 0) ++slot.number;
@@ -259,6 +282,7 @@ struct Worker::Impl {
     if (now >= due) {
       repeat(slot, now, sink);
     } else {
+      slot.lost = true;
       arm(slot, std::min(slot.deadline, due));
     }
   }
@@ -326,7 +350,10 @@ const Slot& Worker::slot(std::size_t number) const {
 bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   Impl& w = *impl_;
   InFlight& in_flight = w.in_flight;
-  if (in_flight.front == in_flight.back) in_flight.front = in_flight.back = operation.number;
+  if (in_flight.front == in_flight.back) {
+    in_flight.front = in_flight.back = operation.number;
+    w.first_window = w.second_window = 0;
+  }
   if (in_flight.back - in_flight.front == w.config.operations || w.completed.size() >= w.config.operations) return false;
   ActiveOperation& active = in_flight.at(operation.number);
   active.operation = w.profile.offered(operation);
@@ -384,8 +411,8 @@ void Worker::on_timer(Time now, Sink& sink) {
   w.next_timeout = never;
   for (Slot& slot : w.in_flight.slots) {
     if (slot.round == Round::idle) continue;
-    if (slot.deadline > now || w.failure) {
-      w.next_timeout = w.failure ? never : std::min(w.next_timeout, slot.deadline);
+    if (const Time due = w.due(slot); due > now || w.failure) {
+      w.next_timeout = w.failure ? never : std::min(w.next_timeout, due);
       continue;
     }
     if (!slot.held) w.timer.expired(slot.repeated, now);  // else it waits for ranks, not for packets
