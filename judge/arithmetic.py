@@ -1,0 +1,67 @@
+"""What the documents say of sums (docs/numerics.md), by numpy."""
+import numpy
+
+INT32, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT64, INT16, INT8, UINT8 = range(9)
+SUM, AVG, MIN, MAX, PRODUCT, AND, OR, XOR = range(8)
+BYTES = (4, 2, 2, 4, 8, 8, 2, 1, 1)
+STORED = tuple(numpy.dtype(d) for d in ("<i4", "<f2", "<u2", "<f4", "<f8", "<i8", "<i2", "i1", "u1"))
+FLOATS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
+IN_PLACE = {SUM: numpy.add, MIN: numpy.minimum, MAX: numpy.maximum, PRODUCT: numpy.multiply, AND: numpy.bitwise_and,
+            OR: numpy.bitwise_or, XOR: numpy.bitwise_xor}
+
+
+def widened(bits):
+    """bfloat16 as float32."""
+    return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
+
+
+def narrowed(values):
+    """float32 to bfloat16, to nearest even."""
+    bits = values.view(numpy.uint32)
+    rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+    return numpy.where(numpy.isnan(values), 0x7fc0, rounded).astype(numpy.uint16)
+
+
+def in_order(values, kind):
+    """Added one after the other; what leaves float32 on the way is formed in double, in the same order, and rounded."""
+    total = values[0].astype(kind)
+    for value in values[1:]:
+        total = total + value.astype(kind)
+    return total
+
+
+def ordered_float32(values, divisor):
+    total = in_order(values, numpy.float32)
+    wide = in_order(values, numpy.float64)
+    if divisor > 1:
+        return numpy.where(numpy.isfinite(total), total / numpy.float32(divisor), (wide / divisor).astype(numpy.float32))
+    return numpy.where(numpy.isfinite(total), total, wide.astype(numpy.float32))
+
+
+def of_ranks(values, dtype, operation, ranks):
+    """Floats of all ranks, in ascending order of ranks, as the type has them in packets."""
+    with numpy.errstate(all="ignore"):
+        if operation == PRODUCT:
+            wide = [widened(v) if dtype == BFLOAT16 else v for v in values]
+            total = wide[0].astype(numpy.float64)
+            for value in wide[1:]:
+                total = total * value.astype(numpy.float64)
+            if dtype == BFLOAT16:
+                return narrowed(total.astype(numpy.float32))
+            return (total.astype(numpy.float32) if dtype == FLOAT16 else total).astype(STORED[dtype])
+        divisor = ranks if operation == AVG else 1
+        if dtype == BFLOAT16:
+            return narrowed(ordered_float32([widened(v) for v in values], divisor))
+        return (in_order(values, numpy.float64) / divisor).astype(STORED[dtype])
+
+
+def difference(expected, found, dtype):
+    """The first element that differs, or None; any NaN is like another."""
+    if expected.tobytes() == found.tobytes():
+        return None
+    a, b = (widened(v) if dtype == BFLOAT16 else v for v in (expected, found))
+    same = expected.view(f"u{BYTES[dtype]}") == found.view(f"u{BYTES[dtype]}")
+    if dtype in FLOATS:
+        same |= numpy.isnan(a) & numpy.isnan(b)
+    wrong = numpy.flatnonzero(~same)
+    return None if len(wrong) == 0 else (int(wrong[0]), b[wrong[0]], a[wrong[0]])

@@ -1,0 +1,383 @@
+#!/usr/bin/python3
+"""judge/judge: what it says of traces of the simulator, of real processes, and of traces that were spoiled by hand.
+
+usage: judge.py NETSUM [unittest arguments]
+
+Exit code 77: numpy is not installed.
+"""
+import concurrent.futures
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import cli_support as cli
+import netns_support as netns
+
+try:
+    import numpy  # noqa: F401
+except ImportError:
+    print("skipped: python3-numpy is not installed")
+    sys.exit(netns.SKIPPED)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "judge"))
+import switchml  # noqa: E402
+from crc import crc32c  # noqa: E402
+from verdict import place  # noqa: E402
+
+FOLDER = None
+HONEST = ("--limit", "without=forge")  # the judge cannot know a stranger who has the right addresses
+
+
+def simulated(protocol, seed, faults, *more):
+    prefix = f"{FOLDER}/{protocol}{seed}{faults}"
+    cli.checked(cli.run("simulate", "--protocol", protocol, "--faults", faults, "--seeds", seed, "--trace", prefix, *more))
+    return prefix + ".pcap"
+
+
+def judged(*arguments):
+    """(exit code, what it prints)"""
+    done = subprocess.run([ROOT / "judge/judge", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Simulator(unittest.TestCase):
+    """Chaos: losses, copies, restarts, trees, shards, seals, calls that differ."""
+
+    def all_right(self, protocol, seeds, name, least, *more):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            said = list(pool.map(lambda seed: judged("--batch", 0, simulated(protocol, seed, "chaos", *HONEST, *more)), seeds))
+        results = 0
+        for seed, (code, output) in zip(seeds, said):
+            with self.subTest(protocol=protocol, seed=seed):
+                self.assertEqual(code, 0, output)
+                results += sum(int(part.split()[-2]) for part in output.split(",") if part.endswith(" results"))
+                self.assertIn(name + ":", output)
+        self.assertGreater(results, least)
+
+    def test_switchml(self):
+        self.all_right("switchml", range(1, 25), "SwitchML", 3000)
+
+    def test_strangers(self):
+        code, output = judged("--hostile", simulated("switchml", 1, "chaos"))
+        self.assertEqual(code, 0, output)
+        self.assertIn("nobody believes", output)
+
+
+class Capture:
+    """Packets of the loopback device of a network of one's own, as they arrive."""
+
+    def __init__(self, path):
+        self.path = path
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        self.socket.bind(("lo", 3))
+        self.socket.setsockopt(socket.SOL_SOCKET, 33, 1 << 28)  # SO_RCVBUFFORCE
+        self.socket.settimeout(0.2)
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.read)
+        self.dropped = None
+
+    def read(self):
+        with open(self.path, "wb") as file:
+            file.write(struct.pack("<IHHIIII", 0xa1b23c4d, 2, 4, 0, 0, 1 << 18, 1))
+            while True:
+                try:
+                    frame, (_, _, kind, _, _) = self.socket.recvfrom(1 << 18)
+                except TimeoutError:
+                    if self.ended.is_set():
+                        return
+                    continue
+                if kind != socket.PACKET_OUTGOING:  # each comes by twice
+                    file.write(struct.pack("<IIII", *divmod(time.monotonic_ns(), 10**9), len(frame), len(frame)) + frame)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+        self.dropped = struct.unpack("II", self.socket.getsockopt(263, 6, 8))[1]  # SOL_PACKET, PACKET_STATISTICS
+        self.socket.close()
+
+
+class Processes(unittest.TestCase):
+    """Real ranks and aggregators, on a loopback device of their own."""
+
+    @classmethod
+    def setUpClass(cls):
+        if os.environ.get("JUDGE_INSIDE"):
+            netns.ip("link", "set", "lo", "gso_max_segs", 1, "up")  # one frame a packet
+
+    def setUp(self):
+        if not os.environ.get("JUDGE_INSIDE"):
+            self.skipTest("runs again in a network of its own")
+
+    def job(self, name, *flags):
+        path = f"{FOLDER}/{name}.pcap"
+        with Capture(path) as capture:
+            cli.bench("--iterations", 1, "--warmup", 0, *flags)
+        self.assertEqual(capture.dropped, 0)
+        code, output = judged(path)
+        self.assertEqual(code, 0, output)
+        return output
+
+    def test_switchml(self):
+        self.assertIn("results", self.job("flat", "--workers", 3, "--elements", 20000, "--packet-elements", 320, "--loss", 0.01))
+        self.assertIn("results", self.job("tree", "--workers", 4, "--racks", 2, "--elements", 20000, "--dtype", "bfloat16"))
+        self.assertIn("results", self.job("shards", "--workers", 3, "--aggregators", 2, "--elements", 20000, "--op", "max", "--dtype", "int16"))
+
+
+def packets(path):
+    """Of a trace of the simulator: [record header and IP and UDP headers, payload]."""
+    with open(path, "rb") as file:
+        header, data = file.read(24), file.read()
+    found, at = [], 0
+    while at < len(data):
+        length = struct.unpack_from("<I", data, at + 8)[0]
+        found.append([data[at:at + 16 + 28], data[at + 16 + 28:at + 16 + length]])
+        at += 16 + length
+    return header, found
+
+
+class Spoiled(unittest.TestCase):
+    """One thing is wrong, and the judge says which rule forbids it."""
+
+    def spoil(self, trace, spoiler, rule):
+        header, found = packets(trace)
+        spoiler(found)
+        path = f"{FOLDER}/spoiled.pcap"
+        with open(path, "wb") as file:
+            file.write(header)
+            for head, payload in found:
+                file.write(head[:8] + struct.pack("<II", 28 + len(payload), 28 + len(payload)) +
+                           head[16:18] + struct.pack(">H", 28 + len(payload)) + head[20:40] +
+                           struct.pack(">H", 8 + len(payload)) + head[42:44] + payload)
+        code, output = judged("--batch", 0, path)
+        self.assertEqual(code, 1, output)
+        self.assertIn(f": {rule}: ", output)
+        self.assertRegex(output, r"packet \d+: .*\ndocs/[a-z-]+\.md:\d+: ")
+
+
+class Chunk:
+    """A packet about a chunk of SwitchML, to be changed."""
+
+    def __init__(self, found, number):
+        self.found, self.number, self.payload = found, number, bytearray(found[number][1])
+        self.kind = self.payload[1] & 15
+        self.sender, = struct.unpack_from("<H", self.payload, 2)
+        self.chunk, self.operation = struct.unpack_from("<IQ", self.payload, 20)
+        self.job, self.place = bytes(self.payload[8:16]), (bytes(self.payload[42:44]), self.payload[47] & 1)
+        self.values = struct.unpack_from("<H", self.payload, 44)[0] if self.payload[41] == 0 else 0
+        self.source, self.target = found[number][0][28:32], found[number][0][32:36]
+
+    def name(self):
+        return self.job, self.operation, self.chunk, self.kind in (1, 3)
+
+    def write(self):
+        if self.payload[1] >> 4 == 1:
+            self.payload[4:8] = bytes(4)
+            self.payload[4:8] = struct.pack("<I", crc32c(bytes(self.payload[8:]), int.from_bytes(self.payload[:4], "little")))
+        self.found[self.number][1] = bytes(self.payload)
+
+
+def chunks(found, *kinds):
+    return [Chunk(found, i) for i, (_, payload) in enumerate(found) if len(payload) >= 48 and payload[0] == 2 and payload[1] & 15 in kinds]
+
+
+def first_result(found):
+    return next(c for c in chunks(found, 3) if c.values)
+
+
+class SpoiledSwitchml(Spoiled):
+    @classmethod
+    def setUpClass(cls):
+        cls.flat = simulated("switchml", 2, "lossy", "--jobs", 1, "--workers", 3, *HONEST)
+        cls.calm = simulated("switchml", 2, "none", "--jobs", 1, "--workers", 3)
+        cls.tree = simulated("switchml", 11, "lossy", "--jobs", 1, "--workers", 3, *HONEST)
+
+    def all_copies(self, found, change):
+        """The same change in all that was sent of the first result."""
+        first = first_result(found)
+        for c in chunks(found, 3):
+            if c.name() == first.name():
+                change(c)
+                c.write()
+
+    def test_a_bit_of_a_value(self):
+        def flip(c):
+            c.payload[48 + 7] ^= 1
+        self.spoil(self.flat, lambda found: self.all_copies(found, flip), "sum")
+
+    def test_a_contribution_counted_twice(self):
+        def spoil(found):
+            first = first_result(found)
+            given = next(c for c in chunks(found, 1) if c.name() == first.name())
+
+            def add(c):
+                sums = numpy.frombuffer(bytes(c.payload[-4 * c.values:]), "<i4") + numpy.frombuffer(bytes(given.payload[-4 * c.values:]), "<i4")
+                c.payload[-4 * c.values:] = sums.tobytes()
+            self.all_copies(found, add)
+        self.spoil(self.flat, spoil, "sum")
+
+    def test_a_result_of_another_chunk(self):
+        def another(c):
+            c.payload[20] ^= 1
+        self.spoil(self.flat, lambda found: self.all_copies(found, another), "identity")
+
+    def test_a_result_before_all_contributed(self):
+        def spoil(found):
+            first = chunks(found, 3)[1]  # in the job, that is
+            last = max(c.number for c in chunks(found, 1) if c.name() == first.name() and c.number < first.number)
+            found.insert(last, found.pop(first.number))
+        self.spoil(self.flat, spoil, "complete")
+
+    def test_a_result_without_a_rank(self):
+        def spoil(found):
+            result = [c for c in chunks(found, 3) if c.values][-1]
+            for c in reversed(chunks(found, 1)):
+                if c.name() == result.name() and c.sender == 1:
+                    del found[c.number]
+        self.spoil(self.calm, spoil, "complete")
+
+    def test_a_result_for_a_stranger(self):
+        def spoil(found):
+            c = first_result(found)
+            found[c.number][0] = found[c.number][0][:32] + bytes((10, 9, 9, 9)) + found[c.number][0][36:]
+        self.spoil(self.flat, spoil, "result-to")
+
+    def test_values_of_the_slots_former_round(self):
+        def spoil(found):
+            results = [c for c in chunks(found, 3) if c.values]
+            old, new = next((a, b) for a in results for b in results
+                            if b.number > a.number and a.place == b.place and a.name() != b.name() and a.values == b.values and
+                            len(a.payload) == len(b.payload))
+            for c in results:
+                if c.name() == new.name():
+                    c.payload[48:] = old.payload[48:]
+                    c.write()
+        self.spoil(self.flat, spoil, "sum")
+
+    def test_a_result_of_a_former_round(self):
+        def spoil(found):
+            results = [c for c in chunks(found, 3) if c.values]
+            old, new = next((a, b) for a in results for b in results if b.number > a.number and a.place == b.place and a.name() != b.name())
+            head, payload = found[old.number]
+            found.insert(new.number + 1, [found[new.number][0][:16] + head[16:], payload])
+        self.spoil(self.flat, spoil, "stale")
+
+    def test_results_that_differ(self):
+        def spoil(found):
+            first = first_result(found)
+            c = [c for c in chunks(found, 3) if c.name() == first.name()][-1]
+            c.payload[50] ^= 1
+            c.write()
+        self.spoil(self.flat, spoil, "one-result")
+
+    def test_a_repeat_with_other_bytes(self):
+        def spoil(found):
+            c = chunks(found, 1)[0]
+            copy = list(found[c.number])
+            found.insert(c.number + 1, copy)
+            again = Chunk(found, c.number + 1)
+            again.payload[-1] ^= 1
+            again.write()
+        self.spoil(self.flat, spoil, "repeat")
+
+    def test_a_round_without_the_last_ones_result(self):
+        def spoil(found):
+            first = first_result(found)
+            for c in reversed(chunks(found, 3)):
+                if c.name() == first.name() and c.target == first.target:
+                    del found[c.number]
+        self.spoil(self.flat, spoil, "next-round")
+
+    def test_versions_that_do_not_flip(self):
+        def spoil(found):
+            opened = set()
+            for c in chunks(found, 1, 2):
+                opened.add(c.place)
+                if (c.place[0], 1) in opened:
+                    wrong = c.name()
+                    break
+            for c in chunks(found, 1, 2):
+                if c.name() == wrong:
+                    c.payload[47] ^= 1
+                    c.write()
+        self.spoil(self.flat, spoil, "flip")
+
+    def test_exponents(self):
+        def spoil(found):
+            c = next(c for c in chunks(found, 3, 4) if c.payload[46])
+            c.payload[48] -= 1
+            c.write()
+        self.spoil(self.flat, spoil, "look-ahead")
+
+    def test_a_checksum(self):
+        def spoil(found):
+            found[3][1] = found[3][1][:-1] + bytes((found[3][1][-1] ^ 1,))
+        self.spoil(self.flat, spoil, "checksum")
+
+    def test_another_life(self):
+        def spoil(found):
+            c = chunks(found, 3)[-1]
+            c.payload[16] ^= 1
+            c.write()
+        self.spoil(self.flat, spoil, "rank-epoch")
+
+    def test_waiting_without_a_name(self):
+        def spoil(found):
+            for i, (_, payload) in enumerate(found):
+                if len(payload) == 48 and payload[:2] == b"\2\x15":
+                    found[i][1] = payload[:40] + bytes((payload[40] ^ 7 or 1,)) + payload[41:]
+                    Chunk(found, i).write()
+        self.spoil(self.flat, spoil, "waiting-names")
+
+    def test_a_sum_below(self):
+        def spoil(found):
+            c = next(c for c in chunks(found, 1) if c.values and c.source in {other.target for other in chunks(found, 1)})
+            c.payload[-1] ^= 1
+            c.write()
+        self.spoil(self.tree, spoil, "up")
+
+    def test_a_result_that_was_not_sent_down(self):
+        def spoil(found):
+            parents = {c.target for c in chunks(found, 1) if c.source in {other.target for other in chunks(found, 1)}}
+            first = next(c for c in chunks(found, 3) if c.source in parents)
+            for c in reversed(chunks(found, 3)):
+                if c.name() == first.name() and c.source == first.source and c.target == first.target:
+                    del found[c.number]
+        self.spoil(self.tree, spoil, "down")
+
+
+class Rules(unittest.TestCase):
+    def test_each_is_in_the_documents(self):
+        for rules in (switchml.RULES,):
+            for name, (document, words) in rules.items():
+                with self.subTest(rule=name):
+                    place(document, words)
+
+    def test_what_is_no_capture(self):
+        self.assertEqual(judged(__file__)[0], 2)
+        self.assertEqual(judged(FOLDER + "/none")[0], 2)
+
+
+def main():
+    """Processes run in a network of their own, if that is permitted."""
+    global FOLDER
+    with tempfile.TemporaryDirectory() as FOLDER:
+        if not os.environ.get("JUDGE_INSIDE") and subprocess.run(netns.alone("true"), check=False, capture_output=True).returncode == 0:
+            os.environ["JUDGE_INSIDE"] = "1"
+            sys.exit(subprocess.run(netns.alone(sys.executable, *sys.argv), check=False).returncode)
+        cli.main()
+
+
+if __name__ == "__main__":
+    main()
