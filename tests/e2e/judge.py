@@ -28,6 +28,7 @@ except ImportError:
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT / "judge"))
+import atp  # noqa: E402
 import switchml  # noqa: E402
 from crc import crc32c  # noqa: E402
 from verdict import place  # noqa: E402
@@ -64,6 +65,9 @@ class Simulator(unittest.TestCase):
 
     def test_switchml(self):
         self.all_right("switchml", range(1, 25), "SwitchML", 3000)
+
+    def test_atp(self):
+        self.all_right("atp", range(1, 19), "ATP", 3000)
 
     def test_strangers(self):
         code, output = judged("--hostile", simulated("switchml", 1, "chaos"))
@@ -134,6 +138,9 @@ class Processes(unittest.TestCase):
         self.assertIn("results", self.job("tree", "--workers", 4, "--racks", 2, "--elements", 20000, "--dtype", "bfloat16"))
         self.assertIn("results", self.job("shards", "--workers", 3, "--aggregators", 2, "--elements", 20000, "--op", "max", "--dtype", "int16"))
 
+    def test_atp(self):
+        self.assertIn("results", self.job("atp", "--protocol", "atp", "--workers", 3, "--elements", 20000, "--packet-elements", 320, "--loss", 0.01))
+
 
 def packets(path):
     """Of a trace of the simulator: [record header and IP and UDP headers, payload]."""
@@ -145,6 +152,11 @@ def packets(path):
         found.append([data[at:at + 16 + 28], data[at + 16 + 28:at + 16 + length]])
         at += 16 + length
     return header, found
+
+
+def first_line(trace):
+    """What the simulator says of a run."""
+    return pathlib.Path(trace).with_suffix(".txt").read_text().splitlines()[0]
 
 
 class Spoiled(unittest.TestCase):
@@ -162,7 +174,7 @@ class Spoiled(unittest.TestCase):
                            struct.pack(">H", 8 + len(payload)) + head[42:44] + payload)
         code, output = judged("--batch", 0, path)
         self.assertEqual(code, 1, output)
-        self.assertIn(f": {rule}: ", output)
+        self.assertRegex(output, f":[0-9]+: {rule}: ")
         self.assertRegex(output, r"packet \d+: .*\ndocs/[a-z-]+\.md:\d+: ")
 
 
@@ -357,9 +369,128 @@ class SpoiledSwitchml(Spoiled):
         self.spoil(self.tree, spoil, "down")
 
 
+class Gradient:
+    """A packet of ATP with values, to be changed."""
+
+    def __init__(self, found, number):
+        self.found, self.number, self.payload = found, number, bytearray(found[number][1])
+        self.kind, self.flags = struct.unpack_from("<BH", self.payload, 1)
+        self.job, self.sequence = self.payload[8:16], struct.unpack_from("<Q", self.payload, 16)[0]
+        self.elements, = struct.unpack_from("<H", self.payload, 36)
+        self.source, self.target = found[number][0][28:32], found[number][0][32:36]
+        self.at = 60 if self.kind == 1 else 44
+
+    def name(self):
+        return bytes(self.job), self.sequence
+
+    def numbers(self, values=None):
+        if values is not None:
+            self.payload[self.at:self.at + 4 * self.elements] = values.astype("<i4").tobytes()
+        return numpy.frombuffer(bytes(self.payload[self.at:self.at + 4 * self.elements]), "<i4")
+
+
+def gradients(found, kind=1):
+    return [Gradient(found, i) for i, (_, payload) in enumerate(found) if payload[:2] == bytes((0xa3, kind))]
+
+
+class SpoiledAtp(Spoiled):
+    @classmethod
+    def setUpClass(cls):
+        cls.tree = next(trace for trace in (simulated("atp", seed, "none", "--jobs", 1, "--workers", 4) for seed in range(1, 20))
+                        if "switches" in first_line(trace) and "protected" not in first_line(trace) and any(
+                            g.flags & 2 == 0 and bin(g.payload[44]).count("1") > 1 and g.elements for g in gradients(packets(trace)[1])))
+
+    def results(self, found, change):
+        first = next(g for g in gradients(found, 2) if g.elements and not g.flags & 64)
+        for g in gradients(found, 2):
+            if g.name() == first.name():
+                change(g)
+                g.payload[4:8] = bytes(4) if g.flags & 512 else g.payload[4:8]
+                self.write(g)
+
+    @staticmethod
+    def write(g):
+        if not g.flags & 512:
+            g.payload[4:8] = struct.pack("<I", crc32c(bytes(g.payload[8:]), int.from_bytes(g.payload[:4], "little")))
+        g.found[g.number][1] = bytes(g.payload)
+
+    def test_a_bit_of_a_value(self):
+        self.spoil(self.tree, lambda found: self.results(found, lambda g: g.numbers(g.numbers() ^ 1)), "(sum|integers)")
+
+    def test_a_contribution_counted_twice(self):
+        def spoil(found):
+            self.results(found, lambda g: g.numbers(g.numbers() + next(c for c in gradients(found) if c.name() == g.name()).numbers()))
+        self.spoil(self.tree, spoil, "(sum|integers)")
+
+    def test_a_result_before_all_contributed(self):
+        def spoil(found):
+            result = next(g for g in gradients(found, 2) if g.name() == gradients(found, 2)[-1].name())
+            first = min(g.number for g in gradients(found) if g.name() == result.name())
+            found.insert(first + 1, found.pop(result.number))
+        self.spoil(self.tree, spoil, "complete")
+
+    def test_a_result_of_another_chunk(self):
+        def spoil(found):
+            first, *_, other = [g for g in gradients(found, 2) if g.elements]
+            other = next(g for g in gradients(found, 2) if g.elements == first.elements and g.sequence > first.sequence)
+            for g in gradients(found, 2):
+                if g.name() == other.name():
+                    g.payload[g.at:] = first.payload[first.at:]
+                    self.write(g)
+        self.spoil(self.tree, spoil, "(sum|integers|fallback|floats|sum-of)")
+
+    def test_a_result_for_a_stranger(self):
+        def spoil(found):
+            g = gradients(found, 2)[-1]
+            found[g.number][0] = found[g.number][0][:32] + bytes((10, 9, 9, 9)) + found[g.number][0][36:]
+        self.spoil(self.tree, spoil, "result-to")
+
+    def test_results_that_differ(self):
+        def spoil(found):
+            first = next(g for g in gradients(found, 2) if g.elements)
+            g = [g for g in gradients(found, 2) if g.name() == first.name()][-1]
+            g.payload[-1] ^= 1
+            self.write(g)
+        self.spoil(self.tree, spoil, "one-result")
+
+    def test_a_repeat_with_other_values(self):
+        def spoil(found):
+            g = next(g for g in gradients(found) if g.elements)
+            found.insert(g.number + 1, list(found[g.number]))
+            again = Gradient(found, g.number + 1)
+            again.payload[-1] ^= 1
+            self.write(again)
+        self.spoil(self.tree, spoil, "repeat")
+
+    def test_another_slot(self):
+        def spoil(found):
+            g = next(g for g in gradients(found) if g.name() == gradients(found)[0].name() and g.source != gradients(found)[0].source)
+            g.payload[32] ^= 1
+            self.write(g)
+        self.spoil(self.tree, spoil, "index")
+
+    def sum_of(self, found):
+        """A sum on its way from a switch."""
+        return next(g for g in gradients(found) if not g.flags & 2 and bin(g.payload[44]).count("1") > 1 and g.elements)
+
+    def test_a_sum_below(self):
+        def spoil(found):
+            g = self.sum_of(found)
+            g.numbers(g.numbers() ^ 2)
+            self.write(g)
+        self.spoil(self.tree, spoil, "(sum|integers)")
+
+    def test_a_sum_that_says_less(self):
+        def spoil(found):
+            g = self.sum_of(found)
+            g.payload[44] &= g.payload[44] - 1
+            self.write(g)
+        self.spoil(self.tree, spoil, "whole")
+
+
 class Rules(unittest.TestCase):
     def test_each_is_in_the_documents(self):
-        for rules in (switchml.RULES,):
+        for rules in (switchml.RULES, atp.RULES):
             for name, (document, words) in rules.items():
                 with self.subTest(rule=name):
                     place(document, words)
