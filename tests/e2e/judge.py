@@ -43,6 +43,12 @@ def simulated(protocol, seed, faults, *more):
     return prefix + ".pcap"
 
 
+def with_privacy(capture):
+    """What the judge is to be told of a simulator's capture."""
+    with open(capture.removesuffix(".pcap") + ".txt") as file:
+        return (*(("--private",) if "(private)" in file.readline() else ()), capture)
+
+
 def judged(*arguments):
     """(exit code, what it prints)"""
     done = subprocess.run([ROOT / "judge/judge", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
@@ -54,7 +60,7 @@ class Simulator(unittest.TestCase):
 
     def all_right(self, protocol, seeds, name, least, *more):
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            said = list(pool.map(lambda seed: judged("--batch", 0, simulated(protocol, seed, "chaos", *HONEST, *more)), seeds))
+            said = list(pool.map(lambda seed: judged("--batch", 0, *with_privacy(simulated(protocol, seed, "chaos", *HONEST, *more))), seeds))
         results = 0
         for seed, (code, output) in zip(seeds, said):
             with self.subTest(protocol=protocol, seed=seed):
@@ -70,7 +76,7 @@ class Simulator(unittest.TestCase):
         self.all_right("atp", range(1, 19), "ATP", 3000)
 
     def test_strangers(self):
-        code, output = judged("--hostile", simulated("switchml", 1, "chaos"))
+        code, output = judged("--hostile", *with_privacy(simulated("switchml", 1, "chaos")))
         self.assertEqual(code, 0, output)
         self.assertIn("nobody believes", output)
 
