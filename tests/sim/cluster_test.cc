@@ -58,6 +58,10 @@ TEST(Cluster, ATraceChangesNothingAndHoldsEveryPacket) {
 class Wrapped : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return inner_->rules(); }
+  void complete(session::JoinRequest& request, const Scenario& scenario, const JobPlan& plan,
+                std::uint32_t life) const override {
+    inner_->complete(request, scenario, plan, life);
+  }
   [[nodiscard]] std::unique_ptr<CheckedService> aggregator_service(const Scenario& scenario,
                                                                    const service::Lanes& lanes) const override {
     return inner_->aggregator_service(scenario, lanes);
