@@ -78,6 +78,7 @@ struct PortReport {
 
 struct Report {
   std::string failure;                                        // empty: everything went as it should
+  std::vector<std::string> warnings;                          // of what the numbers are not good for
   double seconds = 0;                                         // virtual
   std::uint64_t packets = 0, hops = 0, events = 0, lost = 0;  // packets: datagrams sent; lost: anywhere
   std::vector<JobReport> jobs;

@@ -1,9 +1,12 @@
 #include "sim/flow_paths.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
+#include "protocol/atp/congestion.h"
 #include "sim/fabric.h"
 #include "wire/atp.h"
 #include "wire/netreduce.h"
@@ -15,34 +18,54 @@ namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
+// Of NetReduce's packets.
+constexpr std::size_t headers =
+    wire::roce::ipv4_bytes + wire::roce::udp_bytes + wire::roce::bth_bytes + wire::roce::icrc_bytes;
+constexpr double first_header_bytes = datagram_header_bytes + headers + wire::roce::reth_bytes +
+                                      wire::roce::immediate_bytes + wire::netreduce::netsum_layout.header_bytes;
+constexpr double acknowledgement_bytes = headers + wire::roce::aeth_bytes + datagram_header_bytes;
+
 template <class Span>
 double seconds_of(Span duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// The bytes of a chunk's frames, each way, with its share of what is sent once for several.
+// What a packet holds. SwitchML's packets have as many bytes whatever the width of their values; of NetReduce's payload
+// headers take a part, above all in a message's first packet.
+double elements_of(const std::string& protocol, const JobPlan& plan, WireFormat wire) {
+  const double elements = plan.packet_elements;
+  if (protocol == "switchml" && wire != WireFormat::native) return 2 * elements;
+  if (protocol != "netreduce") return elements;
+  const double first = wire::netreduce::netsum_layout.header_bytes, more = wire::netreduce::seal_bytes;
+  return elements -
+         (first + (plan.message_packets - 1) * more) / plan.message_packets / (wire == WireFormat::native ? 4 : 2);
+}
+
+// The bytes of a packet's frames, each way, with its share of what is sent once for several, and how many frames these are.
 struct Frames {
   double up = 0, down = 0;
+  double payload = 0;
+  double packets = 1;
 };
 
 Frames frames_of(const std::string& protocol, const JobPlan& plan, WireFormat wire) {
-  const double payload = static_cast<double>(plan.packet_elements) * (wire == WireFormat::native ? 4 : 2);
+  const double payload = (protocol == "netreduce" ? plan.packet_elements : elements_of(protocol, plan, wire)) *
+                         (wire == WireFormat::native ? 4 : 2);
   const auto frame = [](std::size_t header) { return static_cast<double>(header + datagram_header_bytes); };
   if (protocol == "atp") {
-    return {frame(wire::atp::gradient_header_bytes) + payload, frame(wire::atp::parameter_header_bytes) + payload};
+    return {frame(wire::atp::gradient_header_bytes) + payload, frame(wire::atp::parameter_header_bytes) + payload, payload};
   }
   if (protocol == "netreduce") {
     using namespace wire::roce;
-    constexpr std::size_t headers = ipv4_bytes + udp_bytes + bth_bytes + icrc_bytes;
-    const double once = frame(headers + aeth_bytes) + reth_bytes;  // of a message: its acknowledgement, and where it goes
-    const double packet = frame(headers + wire::netreduce::seal_bytes) + payload + once / plan.message_packets;
-    return {packet, packet};
+    const double once = acknowledgement_bytes + reth_bytes + immediate_bytes;  // of a message
+    const double packet = frame(headers) + payload + once / plan.message_packets;
+    return {packet, packet, payload, 1 + 1.0 / plan.message_packets};
   }
   const std::size_t exponents =
       wire == WireFormat::native ? wire::switchml::padded_exponents(wire::switchml::blocks_of_packet(plan.packet_elements))
                                  : 0;
   const double packet = frame(wire::switchml::chunk_header_bytes + exponents) + payload;
-  return {packet, packet};
+  return {packet, packet, payload};
 }
 
 class Builder {
@@ -52,10 +75,12 @@ class Builder {
         topology_(experiment.topology),
         job_(job),
         resources_(resources),
-        elements_(job.plan.packet_elements),
+        elements_(elements_of(experiment.protocol, job.plan, job.training.wire)),
         frames_(frames_of(experiment.protocol, job.plan, job.training.wire)),
-        children_(experiment.aggregators.size() + experiment.switches.size()) {
-    paths_.load.resize(resources.size());
+        children_(experiment.aggregators.size() + experiment.switches.size()),
+        up_(resources.size()),
+        down_(resources.size()),
+        work_(resources.size()) {
     aggregators_ = job.plan.aggregators;
     if (aggregators_.empty()) {
       aggregators_.resize(experiment.aggregators.size());
@@ -65,36 +90,50 @@ class Builder {
 
   FlowPaths build() {
     for (std::uint32_t rank = 0; rank < job_.plan.workers; ++rank) join(job_.nodes[rank], switch_of(rank));
-    for (std::size_t process = 0; process < children_.size(); ++process) {
-      if (children_[process] == 0) continue;
-      const bool below = process >= experiment_.aggregators.size();
-      const double packets = children_[process] + (below ? 1 : 0);  // a switch has a parent as well
-      paths_.load[resources_.process(process)] += packets * cost(node_of(process)) * (below ? 1 : share()) / elements_;
-    }
     const double lanes = static_cast<double>(experiment_.lanes) * static_cast<double>(aggregators_.size());
-    paths_.most = unlimited;
-    for (std::uint32_t rank = 0; rank < job_.plan.workers; ++rank) {
-      const NodePlan& host = topology_[job_.nodes[rank]];
-      const double each = cost(job_.nodes[rank]) / elements_;
-      if (each > 0) paths_.most = std::min(paths_.most, std::min(lanes, static_cast<double>(host.threads)) / each);
-      for (const std::uint32_t aggregator : aggregators_) {
-        paths_.round_trip = std::max(paths_.round_trip, round_trip(job_.nodes[rank], switch_of(rank), aggregator));
-      }
+    paths_.packet = elements_;
+    find_loads(lanes);
+    const double with_acknowledgements = std::exchange(frames_.packets, 1);
+    if (with_acknowledgements > 1) {  // a message's first packet
+      frames_.payload = elements_ * (job_.training.wire == WireFormat::native ? 4 : 2);
+      frames_.up = frames_.down = first_header_bytes + frames_.payload;
     }
-    // NetReduce's window is of whole messages: the next begins when one has all its results.
-    const double packets = experiment_.protocol == "netreduce" ? job_.plan.message_packets : 1;
-    paths_.window = lanes * job_.plan.slots * packets * elements_;
-    if (paths_.round_trip > 0) {
-      const double turn = paths_.round_trip + (packets - 1) * slowest_packet();
-      paths_.most = std::min(paths_.most, paths_.window / turn);
+    paths_.round_trip = longest_round_trip();
+    paths_.message_packets = experiment_.protocol == "netreduce" ? job_.plan.message_packets : 1;
+    paths_.window = lanes * job_.plan.slots * paths_.message_packets * elements_;
+    paths_.first_window = paths_.window;
+    if (experiment_.protocol == "atp" && job_.plan.congestion_control) {
+      const std::size_t bytes = wire::atp::gradient_header_bytes + std::size_t{job_.plan.packet_elements} * 4;
+      const atp::CongestionWindow window(true, job_.plan.slots, bytes);
+      paths_.first_window = lanes * window.packets() * elements_;
+      paths_.growth = 1 + window.step();
     }
-    // SwitchML agrees on the first exponents before it sends values (§4.6): with short packets, so without their bytes.
+    frames_.up -= frames_.payload;
+    frames_.down -= frames_.payload;
+    const double empty_trip = longest_round_trip();
+    paths_.of_element = (paths_.round_trip - empty_trip) / elements_;
+    // SwitchML agrees on the first exponents before it sends values (§4.6), in packets that are as long but for these.
     if (experiment_.protocol == "switchml" && job_.training.wire == WireFormat::native) {
-      frames_ = {};
-      for (std::uint32_t rank = 0; rank < job_.plan.workers; ++rank) {
-        paths_.first_round =
-            std::max(paths_.first_round, round_trip(job_.nodes[rank], switch_of(rank), aggregators_.front()));
+      paths_.exponent_trip = empty_trip;
+      paths_.exponent_sent = slowest_rank(lanes, true);
+      paths_.exponent_received = slowest_rank(lanes, false) - paths_.exponent_sent;
+      for (std::size_t i = 0; i < resources_.size(); ++i) {
+        const double each = up_[i] * frames_.up + down_[i] * frames_.down + work_[i];
+        double& slowest = i < resources_.process(0) ? paths_.exponent_at_port : paths_.exponent_at_process;
+        slowest = std::max(slowest, each / resources_.capacity(i));
       }
+    }
+    if (with_acknowledgements > 1) {
+      frames_.up = frames_.down = acknowledgement_bytes;
+      paths_.acknowledged_after = longest_round_trip();
+      paths_.acknowledging = slowest_rank(lanes, true);
+      for (std::size_t process = 0; process < children_.size(); ++process) {
+        if (children_[process] != 0)
+          paths_.acknowledging = std::max(paths_.acknowledging, children_[process] * cost(node_of(process)));
+      }
+      for (std::size_t i = 0; i < resources_.size(); ++i)
+        paths_.acknowledging =
+            std::max(paths_.acknowledging, (up_[i] + down_[i]) * acknowledgement_bytes / resources_.capacity(i));
     }
     return std::move(paths_);
   }
@@ -113,11 +152,49 @@ class Builder {
   [[nodiscard]] double cost(NodeId node) const {  // of a packet in and one out
     return seconds_of(topology_[node].send_cost) + seconds_of(topology_[node].receive_cost);
   }
-  // Seconds that the fullest port of the job takes for one of its packets.
-  [[nodiscard]] double slowest_packet() const {
+  void find_loads(double lanes) {
+    std::vector<double> first_work(resources_.size());
+    for (std::size_t process = 0; process < children_.size(); ++process) {
+      if (children_[process] == 0) continue;
+      const NodePlan& node = topology_[node_of(process)];
+      const bool below = process >= experiment_.aggregators.size();
+      const double in = frames_.packets * seconds_of(node.receive_cost), out = frames_.packets * seconds_of(node.send_cost);
+      const double children = children_[process], part = below ? 1 : share();
+      // A switch has a parent as well.
+      const double up = children * in + (below ? out : 0), down = children * out + (below ? in : 0);
+      work_[resources_.process(process)] = (up + down) * part;
+      paths_.switch_costs |= below && up + down > 0;
+      first_work[resources_.process(process)] = below ? std::max(up, down) : (up + down) * part;
+    }
+    for (std::size_t i = 0; i < resources_.size(); ++i) {
+      const double bytes = up_[i] * frames_.up + down_[i] * frames_.down;
+      paths_.load.push_back((bytes + work_[i]) / elements_);
+      paths_.first_load.push_back((bytes + first_work[i]) / elements_);
+    }
+    const auto rate = [&](double packet) { return packet > 0 ? elements_ / packet : unlimited; };
+    paths_.most = rate(slowest_rank(lanes, false));
+    paths_.costs =
+        std::isfinite(paths_.most) || std::any_of(work_.begin(), work_.end(), [](double work) { return work > 0; });
+    paths_.first_most = rate(slowest_rank(lanes, true));
+  }
+
+  // Seconds of a packet, sent and received; or, at first, of what takes longer.
+  [[nodiscard]] double slowest_rank(double lanes, bool first) const {
     double most = 0;
-    for (std::size_t i = 0; i < paths_.load.size(); ++i) {
-      most = std::max(most, paths_.load[i] * elements_ / resources_.capacity(i));
+    for (std::uint32_t rank = 0; rank < job_.plan.workers; ++rank) {
+      const NodePlan& host = topology_[job_.nodes[rank]];
+      const double in = seconds_of(host.receive_cost), out = seconds_of(host.send_cost);
+      most = std::max(most, frames_.packets * (first ? std::max(in, out) : in + out) /
+                                std::min(lanes, static_cast<double>(host.threads)));
+    }
+    return most;
+  }
+
+  [[nodiscard]] double longest_round_trip() const {
+    double most = 0;
+    for (std::uint32_t rank = 0; rank < job_.plan.workers; ++rank) {
+      for (const std::uint32_t aggregator : aggregators_)
+        most = std::max(most, round_trip(job_.nodes[rank], switch_of(rank), aggregator));
     }
     return most;
   }
@@ -141,10 +218,8 @@ class Builder {
   }
 
   void exchange(NodeId lower, NodeId upper, double part) {
-    Resources::along(topology_, lower, upper,
-                     [&](std::size_t port, const PortPlan&) { paths_.load[port] += part * frames_.up / elements_; });
-    Resources::along(topology_, upper, lower,
-                     [&](std::size_t port, const PortPlan&) { paths_.load[port] += part * frames_.down / elements_; });
+    Resources::along(topology_, lower, upper, [&](std::size_t port, const PortPlan&) { up_[port] += part; });
+    Resources::along(topology_, upper, lower, [&](std::size_t port, const PortPlan&) { down_[port] += part; });
   }
 
   [[nodiscard]] double there_and_back(NodeId lower, NodeId upper) const {
@@ -179,7 +254,8 @@ class Builder {
   const double elements_;  // of a packet
   Frames frames_;
   std::vector<std::uint32_t> aggregators_;
-  std::vector<std::uint32_t> children_;  // of each process
+  std::vector<std::uint32_t> children_;   // of each process
+  std::vector<double> up_, down_, work_;  // of each resource, for a packet: frames of each way; seconds
   FlowPaths paths_;
 };
 
@@ -197,6 +273,18 @@ Resources::Resources(const Experiment& experiment) : first_process_(2 * experime
   const auto threads = [&](NodeId node) { capacity_.push_back(std::min(topology[node].threads, experiment.lanes)); };
   for (const NodeId node : experiment.aggregators) threads(node);
   for (const NodeId node : experiment.switches) threads(node);
+}
+
+double FlowPaths::exponents(double elements, double rate) const {
+  if (exponent_trip == 0 && exponent_at_port == 0 && exponent_at_process == 0) return 0;
+  const double packets = std::min(std::ceil(elements / packet), window / packet);
+  // A rank receives exponents between the values that it sends, if it has no time left.
+  const double between =
+      (packets - 1) * std::clamp(exponent_sent + exponent_received - packet / rate, 0.0, exponent_received);
+  // The first values are on their way while a switch still has exponents to do.
+  const double on_its_way = of_element * std::min(elements, packet) / 2;
+  return std::max({exponent_trip + between, packets * (exponent_sent + exponent_received), packets * exponent_at_port,
+                   packets * exponent_at_process - on_its_way});
 }
 
 FlowPaths paths_of(const Experiment& experiment, const ExperimentJob& job, const Resources& resources) {

@@ -36,11 +36,26 @@ class Resources {
 };
 
 struct FlowPaths {
-  std::vector<double> load;  // of each resource, for an element
-  double window = 0;         // elements that are on their way at most
-  double most = 0;           // elements a second, that ranks and their window allow
-  double round_trip = 0;     // seconds: of a chunk, through the deepest switches
-  double first_round = 0;    // before the first values of a stream that was idle
+  // Of each resource, for an element: in a stream that goes on, and before its first results come. Until then ranks only
+  // send, and switches only pass sums up.
+  std::vector<double> load, first_load;
+  double most = 0, first_most = 0;  // elements a second, that ranks allow
+  double packet = 0;                // elements
+  double window = 0;                // elements that are on their way at most
+  double first_window = 0;          // as long as the window grows, in a round trip by this factor
+  double growth = 1;
+  double message_packets = 1;  // the first one is sent when the last one of another message has its result
+  double round_trip = 0;       // seconds: of a whole packet, through the deepest switches
+  double of_element = 0;       // of it, those that an element takes
+  // Behind a result, which only then makes room in the window; and what a packet finds to be done before it, if it is sent
+  // when acknowledgements are.
+  double acknowledged_after = 0, acknowledging = 0;
+  // Before the first values of a stream that was idle: a packet's way; what one takes at the slowest rank, port and process.
+  double exponent_trip = 0, exponent_sent = 0, exponent_received = 0, exponent_at_port = 0, exponent_at_process = 0;
+  bool costs = false, switch_costs = false;  // ranks or others, and switches below, take time for packets
+
+  // The exponents' part of an operation that begins with an idle stream, whose values can be sent at this rate.
+  [[nodiscard]] double exponents(double elements, double rate) const;
 };
 [[nodiscard]] FlowPaths paths_of(const Experiment& experiment, const ExperimentJob& job, const Resources& resources);
 

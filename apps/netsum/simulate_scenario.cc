@@ -82,6 +82,7 @@ ordered_json json_of(const sim::Experiment& experiment, const sim::Report& repor
     out["bin_seconds"] = std::chrono::duration<double>(experiment.bin).count();
     out["series"] = report.series;
   }
+  if (!report.warnings.empty()) out["warnings"] = report.warnings;
   if (!report.failure.empty()) out["failure"] = report.failure;
   return out;
 }
@@ -142,6 +143,7 @@ int simulate_scenario(const std::string& path, const std::string& level, bool js
   } else {
     print_table(experiment, report, level, real);
   }
+  for (const std::string& warning : report.warnings) std::fprintf(stderr, "netsum: %s: %s\n", path.c_str(), warning.c_str());
   if (report.failure.empty()) return exit_done;
   std::fprintf(stderr, "netsum: %s: %s\n", path.c_str(), report.failure.c_str());
   return exit_failed;

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 
@@ -79,6 +82,61 @@ TEST(FlowLevel, AgreesOnJobsThatShareATrunkAndOnBackgroundTraffic) {
       "[[job]]\nname = \"b\"\nhosts = [\"h2..h3\"]\nelements = 300_000\niterations = 3\n");
   expect_agreement(star + "[[background]]\nfrom = \"h4\"\nto = \"h0\"\nrate = \"500mbit\"\n");
 }
+
+// Within 5 % over protocols, delays, costs, lengths, packets, windows and widths, or with a warning. SwitchML's and ATP's
+// are rare; NetReduce's acknowledgements meet each other in more ways than its flows know.
+class Grid : public ::testing::TestWithParam<const char*> {
+ protected:
+  static std::string scenario(const std::string& network, const std::string& job, const std::string& elements) {
+    const std::string protocol = GetParam();
+    const bool atp = protocol == "atp";
+    return "protocol = \"" + protocol + "\"\n[network]\nhosts = " + (atp ? "5" : "4") + "\n" + network +
+           (atp ? "[aggregation]\naggregators = [\"h4\"]\nswitches = [\"sw\"]\npool_slots = 2048\n" : "") +
+           "[[job]]\nhosts = [\"h0..h3\"]\niterations = 3\nelements = " + elements + "\n" + job;
+  }
+  void compare(const std::string& job) {
+    for (const char* delay : {"0s", "10us", "1ms"}) {
+      for (const char* costs :
+           {"", "host = { send = \"1us\", receive = \"1us\" }\n", "switch = { packets_per_second = 2_000_000 }\n"}) {
+        const std::string network = std::string("link = { rate = \"10gbit\", delay = \"") + delay + "\" }\n" + costs;
+        for (const char* elements : {"100", "3_000", "150_000"}) {
+          const Experiment experiment = app::parse_scenario(scenario(network, job, elements), "grid.toml");
+          const Report packets = run_packets(experiment), flows = run_flows(experiment);
+          ASSERT_EQ("", packets.failure);
+          const double tat = median(packets.jobs[0].operation_seconds);
+          const double error = std::fabs(median(flows.jobs[0].operation_seconds) / tat - 1);
+          ++compared_;
+          warned_ += flows.warnings.empty() ? 0 : 1;
+          worst_ = std::max(worst_, error);
+          EXPECT_TRUE(error <= 0.05 || !flows.warnings.empty()) << error * 100 << " % of " << tat << " s:\n"
+                                                                << scenario(network, job, elements);
+        }
+      }
+    }
+  }
+
+  std::size_t compared_ = 0, warned_ = 0;
+  double worst_ = 0;
+};
+
+TEST_P(Grid, AgreesOrWarns) {
+  const bool ring = GetParam() == std::string("netreduce");
+  for (const char* packet : {"64", "256", "1024"}) {
+    for (const char* slots : ring ? std::array{"2", "8", "64"} : std::array{"16", "64", "512"}) {
+      const std::string window = std::string("packet_elements = ") + packet + "\nslots = " + slots + "\n";
+      compare(window + (ring ? "message_packets = 1\n" : ""));
+      if (ring) compare(window + "message_packets = 8\n");
+      if (GetParam() == std::string("switchml")) compare(window + "wire = \"float16\"\n");
+    }
+  }
+  std::printf("%s: %zu experiments, %zu with a warning; off by %.1f %% at most\n", GetParam(), compared_, warned_,
+              worst_ * 100);
+  EXPECT_LE(worst_, 0.4);
+  EXPECT_LE(warned_ * 3, ring ? 3 * compared_ : 2 * compared_);
+}
+
+INSTANTIATE_TEST_SUITE_P(FlowLevel, Grid, ::testing::Values("switchml", "atp", "netreduce"),
+                         [](const auto& at) { return std::string(at.param); });
 
 TEST(FlowLevel, TakesFiftyThousandRanks) {
   const Report report =

@@ -37,6 +37,7 @@ class CongestionWindow {
         enabled_(enabled) {}
 
   [[nodiscard]] std::uint32_t packets() const { return static_cast<std::uint32_t>(window_); }
+  [[nodiscard]] double step() const { return step_; }  // packets that it grows by for each result, at first
   [[nodiscard]] std::uint64_t reductions() const { return reductions_; }
 
   // A parameter packet for `sequence` arrived; `next` is the first sequence number not yet sent. `limited`: chunks waited
