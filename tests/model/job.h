@@ -329,7 +329,8 @@ class Job {
     // Of integers as they are, which all ranks give and take.
     [[nodiscard]] bool is_plain_sum(const SlotState::Round& round) const {
       const Call& call = setup.calls[std::get<0>(round)];
-      return !setup.is_private && call.dtype == DType::int32 && call.collective == stream::Collective::all_reduce && call.elements != 0;
+      return !setup.is_private && call.dtype == DType::int32 && call.collective == stream::Collective::all_reduce &&
+             call.elements != 0;
     }
 
     Setup setup;
