@@ -1,5 +1,7 @@
 #include "seal/linear_hash.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "seal/linear_hash.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
@@ -60,25 +62,35 @@ namespace netsum::seal {
 
 HWY_EXPORT(Hash);
 
-LinearHash::LinearHash(const PacketKey& key, std::size_t most_words) : low_(most_words), high_(most_words) {
+LinearHash::LinearHash(const PacketKey& key, std::size_t most_words)
+    : low_(std::min(most_words, block_words)), high_(low_.size()), factors_((most_words + block_words - 1) / block_words) {
   const PadKey stream(key);
   const PadTerm term{&stream, true};
-  for (std::uint64_t half = 0; half < 2; ++half) {
-    std::vector<std::int32_t>& keys = half == 0 ? low_ : high_;
-    const auto bytes = std::as_writable_bytes(std::span(keys));
-    apply_pads(bytes.data(), bytes, 4, {half, 0}, {&term, 1});
-  }
+  std::uint64_t number = 0;
+  const auto draw = [&](std::span<std::byte> bytes) { apply_pads(bytes.data(), bytes, 4, {number++, 0}, {&term, 1}); };
+  draw(std::as_writable_bytes(std::span(low_)));
+  draw(std::as_writable_bytes(std::span(high_)));
+  draw(std::as_writable_bytes(std::span(factors_)));
   for (std::int32_t& key_of_word : low_) key_of_word &= 0x7fffffff;
+  for (std::uint64_t& factor : factors_) factor |= 1;
+  if (!factors_.empty()) factors_.front() = 1;
 }
 
 LinearHash::~LinearHash() {
   wipe(std::as_writable_bytes(std::span(low_)));
   wipe(std::as_writable_bytes(std::span(high_)));
+  wipe(std::as_writable_bytes(std::span(factors_)));
 }
 
 std::uint64_t LinearHash::operator()(const std::byte* words, std::size_t first, std::size_t count) const {
-  NETSUM_CHECK(first + count <= low_.size());
-  return HWY_DYNAMIC_DISPATCH(Hash)(words, count, low_.data() + first, high_.data() + first);
+  NETSUM_CHECK(first % block_words == 0 && first + count <= factors_.size() * block_words);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < count; i += block_words) {
+    const std::size_t of_block = std::min(block_words, count - i);
+    sum +=
+        factors_[(first + i) / block_words] * HWY_DYNAMIC_DISPATCH(Hash)(words + i * 4, of_block, low_.data(), high_.data());
+  }
+  return sum;
 }
 
 namespace {

@@ -63,24 +63,23 @@ std::optional<PadKeys> Agreement::keys(std::span<const PublicKey> all, std::uint
     return shared ? life.keyed(shared->bytes()).derived("netsum pads edge", from) : PacketKey();
   };
   const std::uint32_t before = rank == 0 ? ranks - 1 : rank - 1;
-  keys.next = edge(rank, (rank + 1) % ranks);
-  keys.previous = edge(before, before);
-  return keys.next && keys.previous ? std::optional(keys) : std::nullopt;
+  const bool has_next = ranks > 2 || rank == 0, has_previous = ranks > 2 || rank == 1;
+  if (has_next) keys.next = edge(rank, (rank + 1) % ranks);
+  if (has_previous) keys.previous = edge(before, before);
+  const bool all_there = (keys.next || !has_next) && (keys.previous || !has_previous);
+  return all_there ? std::optional(keys) : std::nullopt;
 }
 
 Pads::Pads(const PadKeys& keys, std::uint32_t rank) : out_(keys.out), gives_out_(rank == 0) {
-  if (!keys.next) return;
-  next_.emplace(keys.next);
-  previous_.emplace(keys.previous);
+  if (keys.next) next_.emplace(keys.next);
+  if (keys.previous) previous_.emplace(keys.previous);
 }
 
 void Pads::mask_term(std::span<std::byte> values, std::size_t width, PadPlace place) const {
   std::array<PadTerm, 3> terms{};
   std::size_t count = 0;
-  if (next_) {
-    terms[count++] = {&*next_, true};
-    terms[count++] = {&*previous_, false};
-  }
+  if (next_) terms[count++] = {&*next_, true};
+  if (previous_) terms[count++] = {&*previous_, false};
   if (gives_out_) terms[count++] = {&out_, true};
   apply_pads(values.data(), values, width, place, std::span(terms).first(count));
 }

@@ -1,6 +1,7 @@
 // What the ranks of a job share, and its aggregators do not, so that these add values that they cannot read
 // (docs/private-sums.md). Ranks form a ring. Rank r adds the pad of the edge to rank r + 1 to its values and takes off that
-// of the edge from rank r - 1, and rank 0 also adds the pad `out`; so all pads but `out` cancel in the sum.
+// of the edge from rank r - 1, and rank 0 also adds the pad `out`; so all pads but `out` cancel in the sum. Two ranks have
+// one edge: each knows the other's values anyway, from the sum.
 //
 // Each time that a rank joins it draws an X25519 key pair (RFC 7748). All ranks' public keys and the job's secret make the
 // keys, so no rank uses a pad twice, whatever an aggregator tells it again; and an edge's key takes the secret of one of its
@@ -30,7 +31,7 @@ using PublicKey = std::array<std::byte, 32>;
 // Of one rank in one life of a job.
 struct PadKeys {
   PacketKey out, check;      // check: of the hash that shows that a sum is the ranks' (seal/linear_hash.h)
-  PacketKey next, previous;  // of the edges; none: the rank is alone
+  PacketKey next, previous;  // of the edges that the rank has
 };
 
 class Agreement {

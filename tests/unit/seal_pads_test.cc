@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "seal/linear_hash.h"
 #include "seal/private_sums.h"
 #include "support/virtual_network.h"
 
@@ -184,6 +185,41 @@ TEST(PrivateSums, ForgedPublicKeysGiveNoKeys) {
   all[2] = {};  // a point of small order, with which everybody shares zeros
   EXPECT_FALSE(ring.agreements[1].keys(all, 1));
   EXPECT_FALSE(ring.agreements[1].keys({}, 1));
+}
+
+// From the definition.
+TEST_P(PadsOnTarget, AHashIsLinear) {
+  const LinearHash hash(key_of(9), 3000);
+  const Bytes some = drawn_bytes(12000, 1), more = drawn_bytes(12000, 2);
+  const auto small = [](const Bytes& bytes, std::size_t i) {  // the sum of two does not overflow
+    return static_cast<std::int32_t>(load_le<std::uint32_t>(bytes.data() + i * 4)) / 2;
+  };
+  for (const std::size_t count : {0U, 1U, 15U, 1024U, 1025U, 2999U}) {
+    Bytes a(count * 4 + 1), b(a.size()), both(a.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      store_le(a.data() + 1 + i * 4, static_cast<std::uint32_t>(small(some, i)));
+      store_le(b.data() + 1 + i * 4, static_cast<std::uint32_t>(small(more, i)));
+      store_le(both.data() + 1 + i * 4, static_cast<std::uint32_t>(small(some, i) + small(more, i)));
+    }
+    const std::uint64_t expected = hash(a.data() + 1, 0, count) + hash(b.data() + 1, 0, count);
+    EXPECT_EQ(expected, hash(both.data() + 1, 0, count)) << count;
+    if (count > 1024) {
+      EXPECT_EQ(expected, hash(both.data() + 1, 0, 1024) + hash(both.data() + 1 + 4096, 1024, count - 1024));
+    }
+    std::array<std::byte, hash_bytes> words{}, other{}, sum{};
+    write_hash(words.data(), hash(a.data() + 1, 0, count));
+    write_hash(other.data(), hash(b.data() + 1, 0, count));
+    for (std::size_t i = 0; i < hash_bytes; i += 4)
+      store_le(sum.data() + i, load_le<std::uint32_t>(words.data() + i) + load_le<std::uint32_t>(other.data() + i));
+    EXPECT_EQ(expected, read_hash(sum.data()));
+    for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {  // one bit is enough, also the highest
+      if (count == 0) continue;
+      both[1 + at * 4 + 3] ^= std::byte{0x80};
+      EXPECT_NE(expected, hash(both.data() + 1, 0, count));
+      both[1 + at * 4 + 3] ^= std::byte{0x80};
+    }
+  }
+  EXPECT_EQ(10445832817784397572U, hash(some.data(), 0, 3000)) << "ranks on other processors have other hashes";
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ void for_blocks(std::uint64_t offset, std::uint32_t elements, Body body) {
 // masks, which are of all. body(begin, count, first of its blocks), counted from `offset` and its block.
 template <class Body>
 void for_pieces(std::uint64_t offset, std::uint32_t elements, std::span<const std::byte> masks, Body body) {
-  constexpr std::uint32_t most = 4 * block_elements;
+  constexpr std::uint32_t most = seal::LinearHash::block_words;
+  static_assert(most % block_elements == 0);
   const std::uint32_t piece = masks.empty() ? most : elements;
   for (std::uint32_t begin = 0; begin < elements; begin += piece) {
     body(begin, std::min(piece, elements - begin), (offset % block_elements + begin) / block_elements);
