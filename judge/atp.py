@@ -132,10 +132,9 @@ def path_of(g):
 
 
 class Judge(Verdicts):
-    def __init__(self, hostile, batch):
+    def __init__(self, hostile, _batch):  # its rules do not depend on the order in which packets leave
         super().__init__(RULES, hostile)
         self.jobs, self.asked, self.sealed = {}, set(), set()
-        self.batch = batch
 
     def datagram(self, d):
         self.count("packets")

@@ -107,9 +107,9 @@ class Ring:
 
 
 class Judge(Verdicts):
-    def __init__(self, hostile, batch):
+    def __init__(self, hostile, _batch):  # its rules do not depend on the order in which packets leave
         super().__init__(RULES, hostile)
-        self.rings, self.before, self.lives, self.batch = {}, {}, {}, batch  # of an endpoint; its predecessor's; incarnation: Ring
+        self.rings, self.before, self.lives = {}, {}, {}  # of an endpoint; its predecessor's; incarnation: Ring
         self.virtual, self.nodes, self.unclear = {}, set(), {}
 
     def datagram(self, d):
@@ -170,10 +170,12 @@ class Judge(Verdicts):
         rings = {id(r): r for r in (self.rings.get(endpoint), self.rings.get(successor)) if r}
         first, *others = rings.values() or [Ring()]
         for other in others:
-            first.hosts.update(other.hosts)
-            for known, ring in self.rings.items():
-                if ring is other:
-                    self.rings[known] = first
+            for mine, theirs in ((first.hosts, other.hosts), (first.children, other.children), (first.parents, other.parents),
+                                 (first.covered, other.covered), (first.seals, other.seals), (first.totals, other.totals)):
+                mine.update(theirs)
+            first.stride = first.stride or other.stride
+            for known in (self.rings, self.lives):
+                known.update({key: first for key, ring in known.items() if ring is other})
         self.rings[endpoint] = self.rings[successor] = first
         self.before[successor] = endpoint
         return first
@@ -181,7 +183,7 @@ class Judge(Verdicts):
     def place(self, connection, p, ring):
         """(message, packet) of a packet of a connection, which it is noted in."""
         if p.ina is not None:
-            magic, dtype, flags, length, _, rank, message, signature, zero = struct.unpack("<4sBBHIIQII", p.ina[8:40] + b"")
+            magic, dtype, flags, length, _, rank, message, signature, zero = struct.unpack("<4sBBHIIQII", p.ina[8:40])
             if magic != b"NSnr" or dtype > 3 or flags > 1 or zero or length == 0 or (p.opcode == ONLY) != (length == 1):
                 self.unbelieved("header", f"{magic}, dtype {dtype}, flags {flags:#x}, {length} packets")
             for endpoint in [e for e, c in ring.hosts.items() if message == 0 and c.rank == rank and c is not connection]:
