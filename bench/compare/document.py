@@ -15,7 +15,7 @@ BEGIN = "<!-- generated from performance.json by scripts/bench --document; what 
 END = "<!-- end of what is generated -->"
 SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "collectives": "Every collective",
           "scaling": "Two to sixteen workers", "sweep": "Sizes and rates", "loopback": "One machine, UDP", "shm": "One machine, shared memory",
-          "latency": "Small messages", "seals": "Tags and encryption", "micro": "Kernels and the switch's core", "growth": "Cost at the switch",
+          "latency": "Small messages", "seals": "Tags and encryption", "private": "Private sums", "micro": "Kernels and the switch's core", "growth": "Cost at the switch",
           "xdp": "The switch inside the kernel", "af-xdp": "Past the kernel's network", "dpdk": "DPDK's ports", "profile": "Where the time goes"}
 
 

@@ -26,6 +26,9 @@ ROWS = (
      "convert_alone", "quantize_with_largest_exponent", 0.7, ""),
     ("micro-tag", "a packet's tag and counter, 1072 bytes: packets/s over those with a CRC32C", "seal_bench",
      "checksum/1072", "tag/1072", None, ""),
+    ("micro-mask", "1 KiB of values masked, as by a rank between two: packets/s over those with a CRC32C", "seal_bench",
+     "checksum/1024", "mask/1024", None, ""),
+    ("micro-unmask", "1 KiB of sums unmasked: packets/s over those with a CRC32C", "seal_bench", "checksum/1024", "unmask/1024", None, ""),
     ("micro-encrypt", "a packet encrypted with AES-128-GCM, 1072 bytes: packets/s over those with a CRC32C", "seal_bench",
      "checksum/1072", "encrypt/1072", None, ""),
 )
