@@ -178,7 +178,7 @@ TEST(SwitchmlPrivate, WhatPassesTheAggregatorLooksRandom) {
 // Contributions of zeros are pads.
 TEST(SwitchmlPrivate, NoPadIsUsedTwice) {
   constexpr std::uint32_t ranks = 3;
-  std::set<std::array<std::uint64_t, 2>> pads;
+  std::set<std::array<std::uint32_t, 3>> pads;  // the first words of blocks of 16 bytes; a hash is as long
   std::size_t blocks = 0;
   for (const std::uint64_t life : {1U, 2U}) {
     std::map<std::tuple<std::uint16_t, std::uint64_t, std::uint32_t>, std::vector<std::byte>> sent;
@@ -191,8 +191,8 @@ TEST(SwitchmlPrivate, NoPadIsUsedTwice) {
               sent.emplace(std::tuple(common.sender, packet.header.operation, packet.header.chunk), values);
           EXPECT_EQ(at->second, values) << "a repeat has other values";
           if (!first) return;
-          for (std::size_t i = 0; i + 16 <= values.size(); i += 16) {
-            std::array<std::uint64_t, 2> block{};
+          for (std::size_t i = 0; i + 12 <= values.size(); i += 16) {
+            std::array<std::uint32_t, 3> block{};
             std::memcpy(block.data(), values.data() + i, sizeof block);
             pads.insert(block);
             ++blocks;
