@@ -1,4 +1,5 @@
-// What is due, by time; what is due at the same time, in the order in which it was added.
+// What is due, by time; what is due at the same time, by a number that is given to it, and then in the order in which it was
+// added.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +26,10 @@ class EventQueue {
   [[nodiscard]] std::size_t size() const { return events_.size(); }
   [[nodiscard]] const Event& first() const { return events_.front(); }
 
-  void add(Time at, What what) {
+  // `tie`: below 2^24.
+  void add(Time at, What what, std::uint64_t tie = 0) {
     std::size_t place = events_.size();
-    events_.push_back({at, next_order_++, what});
+    events_.push_back({at, tie << 40 | next_order_++, what});
     const Event event = events_.back();
     while (place != 0) {
       const std::size_t above = (place - 1) / children;

@@ -38,6 +38,7 @@ struct Experiment {
   std::string name;
   std::uint64_t seed = 1;
   Topology topology;
+  bool random_ties = false;  // frames that come to a node at one time, by different links: in an order that the seed draws
   std::string protocol = "switchml";
   std::uint32_t lanes = 1;
   std::vector<NodeId> aggregators;  // where each runs

@@ -1,5 +1,7 @@
 #include "sim/fabric_medium.h"
 
+#include "sim/random.h"
+
 namespace netsum::sim {
 
 bool FabricMedium::carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes) {
@@ -15,9 +17,12 @@ bool FabricMedium::forward(Time at, std::uint32_t frame) {
   ++hops_;
   const auto next = fabric_.forward(at, moved.at, moved.to, moved.bytes);
   if (!next) return false;
+  // By the port, so that frames of one stay in order.
+  const auto when = static_cast<std::uint64_t>(next->at.time_since_epoch().count());
+  const std::uint64_t tie = random_ties_ ? derive(derive(seed_, when), std::uint64_t{moved.at} << 32 | next->node) >> 40 : 0;
   moved.at = next->node;
   moved.marked |= next->marked;
-  queue_.add(next->at, {hop, frame});
+  queue_.add(next->at, {hop, frame}, tie);
   return true;
 }
 

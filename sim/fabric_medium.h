@@ -11,7 +11,8 @@ namespace netsum::sim {
 class FabricMedium final : public Medium {
  public:
   // The topology outlives it.
-  FabricMedium(const Topology& topology, std::uint64_t seed, Time origin) : fabric_(topology, seed), now_(origin) {}
+  FabricMedium(const Topology& topology, std::uint64_t seed, Time origin, bool random_ties = false)
+      : fabric_(topology, seed), now_(origin), seed_(seed), random_ties_(random_ties) {}
 
   [[nodiscard]] Time now() const override { return now_; }
   void add(Time at, Due what) override { queue_.add(at, what); }
@@ -26,6 +27,7 @@ class FabricMedium final : public Medium {
   [[nodiscard]] std::uint64_t left_bytes(NodeId node, Fabric::Way way) const override {
     return counts(node, way).bytes - queued_bytes(node, way);
   }
+  [[nodiscard]] bool breaks_ties() const override { return random_ties_; }
   [[nodiscard]] std::uint64_t hops() const override { return hops_; }
   [[nodiscard]] std::uint64_t events() const override { return events_; }
 
@@ -44,6 +46,8 @@ class FabricMedium final : public Medium {
   EventQueue<Due> queue_;
   std::vector<Frame> frames_;  // by their numbers
   Time now_;
+  std::uint64_t seed_;
+  bool random_ties_;
   std::uint64_t hops_ = 0, events_ = 0;
   bool stopped_ = false;
 };

@@ -89,9 +89,11 @@ struct FlowJob {
         paths(paths_of(experiment, *plan, resources)),
         training(plan->training, 1, origin),
         weight(static_cast<double>(plan->plan.slots) * paths.packet) {
-    const std::uint32_t different = plan->training.jitter > 0 ? plan->plan.workers : 1;
+    const TrainingPlan& ranks = plan->training;
+    const bool alike = ranks.jitter == 0 && ranks.start_jitter == Duration::zero() && ranks.stragglers.empty();
+    const std::uint32_t different = alike ? 1 : plan->plan.workers;
     for (std::uint32_t rank = 0; rank < different; ++rank) {
-      passes.emplace_back(training, Random(derive(derive(experiment.seed, 2 + index), rank)));
+      passes.emplace_back(training, rank, Random(derive(derive(experiment.seed, 2 + index), rank)));
     }
   }
 

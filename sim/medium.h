@@ -49,6 +49,8 @@ class Medium {
     throw std::invalid_argument("is TCP, and only ns-3 has TCP (docs/simulator.md)");
   }
   [[nodiscard]] virtual std::uint64_t tcp_bytes(std::size_t) const { return 0; }  // received
+  // Whether frames that come to a node at one time, by different links, are in an order that the seed draws.
+  [[nodiscard]] virtual bool breaks_ties() const { return false; }
   // Until nothing is due any more, stop() was called, or `end` has passed: false where something is due behind it. A call
   // that throws ends it, too.
   [[nodiscard]] virtual bool run(User& user, Time end) = 0;

@@ -510,11 +510,13 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
 }  // namespace
 
 Report run_packets(const Experiment& experiment) {
-  FabricMedium medium(experiment.topology, derive(experiment.seed, 1), packet_level_origin);
+  FabricMedium medium(experiment.topology, derive(experiment.seed, 1), packet_level_origin, experiment.random_ties);
   return run_packets(experiment, medium);
 }
 
 Report run_packets(const Experiment& experiment, Medium& medium) {
+  if (experiment.random_ties && !medium.breaks_ties())
+    throw ImpossibleExperiment("ties", "are in ns-3's own order there: leave it out");
   Report report;
   PacketLevel level(experiment, medium, report);
   try {

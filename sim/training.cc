@@ -86,18 +86,25 @@ std::optional<Time> TrainingJob::first() const {
 
 // ---- a rank's passes
 
+Passes::Passes(TrainingJob& job, std::uint32_t rank, Random random) : job_(job), random_(random) {
+  for (const TrainingPlan::Straggler& straggler : job.plan().stragglers) {
+    if (straggler.rank == rank) own_ = straggler;
+  }
+}
+
 bool Passes::begin(std::span<const Time> results, Time now) {
   const TrainingPlan& plan = job_.plan();
   Time at = iterations_ == 0 ? now : computed_;
   for (const Time result : results) at = std::max(at, result);
+  if (iterations_ == 0 && plan.start_jitter > Duration::zero()) at += random_.between(Duration::zero(), plan.start_jitter);
   const auto begin = job_.admit(iterations_, at);
   if (!begin) return false;
   job_.began(iterations_, *begin);
-  const double slow = plan.jitter > 0 ? 1 + plan.jitter * random_.unit() : 1;
+  const double slow = own_.slower * (plan.jitter > 0 ? 1 + plan.jitter * random_.unit() : 1);
   const auto taking = [&](Duration duration) {
     return slow == 1 ? duration : Duration(static_cast<std::int64_t>(static_cast<double>(duration.count()) * slow));
   };
-  Time time = *begin;
+  Time time = *begin + own_.late;
   for (const Bucket& bucket : plan.buckets) time += taking(bucket.forward);
   ready_.clear();
   for (const Bucket& bucket : plan.buckets) ready_.push_back(time += taking(bucket.backward));

@@ -32,7 +32,14 @@ struct TrainingPlan {
     Duration from{}, to{};
   };
   std::vector<Pause> pauses;  // no iteration begins meanwhile
-  double jitter = 0;          // a rank's passes take up to this fraction longer, anew in each iteration
+  Duration start_jitter{};    // a rank's first iteration begins up to so much later
+  struct Straggler {
+    std::uint32_t rank = 0;
+    double slower = 1;  // its passes take so many times as long
+    Duration late{};    // and each iteration's begin so much longer
+  };
+  std::vector<Straggler> stragglers;
+  double jitter = 0;  // a rank's passes take up to this fraction longer, anew in each iteration
   WireFormat wire = WireFormat::native;
 
   [[nodiscard]] std::uint64_t elements() const;
@@ -85,7 +92,7 @@ class TrainingJob {
 class Passes {
  public:
   // `random`: of the rank.
-  Passes(TrainingJob& job, Random random) : job_(job), random_(random) {}
+  Passes(TrainingJob& job, std::uint32_t rank, Random random);
 
   // The next iteration, whose predecessor's results came at these times (of the first: none). False: there is none.
   [[nodiscard]] bool begin(std::span<const Time> results, Time now);
@@ -94,6 +101,7 @@ class Passes {
 
  private:
   TrainingJob& job_;
+  TrainingPlan::Straggler own_;
   Random random_;
   std::uint64_t iterations_ = 0;
   Time computed_{};  // the end of the last backward pass
@@ -117,7 +125,7 @@ class KnownSums {
 class Trainer final : public Program {
  public:
   Trainer(TrainingJob& job, const KnownSums& sums, std::uint32_t rank, Random random)
-      : job_(job), sums_(sums), rank_(rank), passes_(job, random), results_(job.plan().buckets.size()) {}
+      : job_(job), sums_(sums), rank_(rank), passes_(job, rank, random), results_(job.plan().buckets.size()) {}
 
   [[nodiscard]] Time next(std::uint64_t number, std::size_t pending, Time now, Random& random) override;
   [[nodiscard]] Call make(std::uint64_t number, std::uint32_t process) override;

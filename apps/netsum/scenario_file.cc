@@ -276,6 +276,21 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
     throw reader.error("iterations", "must be above 0, or a stop must be given");
   for (const auto& [from, to] : reader.spans("pauses")) training.pauses.push_back({from, to});
   training.jitter = reader.real("jitter", 0, 0, 10);
+  training.start_jitter = reader.duration("start_jitter", Duration::zero());
+  for (TableReader& each : reader.tables("straggler")) {
+    if (!each.has("hosts")) throw each.missing("hosts");
+    sim::TrainingPlan::Straggler straggler;
+    straggler.slower = each.real("slower", 1, 0, 1'000'000);
+    straggler.late = each.duration("late", Duration::zero());
+    for (const sim::NodeId node : read_hosts(each, experiment.topology)) {
+      const auto found = std::find(job.nodes.begin(), job.nodes.end(), node);
+      if (found == job.nodes.end())
+        throw each.error("hosts", "names a host that is not of the job: '" + experiment.topology[node].name + "'");
+      straggler.rank = static_cast<std::uint32_t>(found - job.nodes.begin());
+      training.stragglers.push_back(straggler);
+    }
+    each.end();
+  }
   constexpr WireFormat wires[] = {WireFormat::native, WireFormat::float16, WireFormat::bfloat16};
   training.wire = wires[reader.choice("wire", {"float32", "float16", "bfloat16"}, 0)];
   reader.end();
@@ -309,13 +324,17 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
 }  // namespace
 
 sim::Experiment parse_scenario(const std::string& text, const std::string& path) {
-  const TomlTable root = parse_toml(text, path);
+  return scenario_of(parse_toml(text, path), path);
+}
+
+sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
   TableReader top(root, path, "");
   sim::Experiment experiment;
   experiment.name = top.text("name", path);
   experiment.seed = top.number("seed", 1, 0, std::numeric_limits<std::int64_t>::max());
   const std::vector<std::string> protocols{"switchml", "atp", "netreduce"};
   experiment.protocol = protocols[top.choice("protocol", protocols, 0)];
+  experiment.random_ties = top.choice("ties", {"in_order", "random"}, 0) == 1;
   experiment.lanes = static_cast<std::uint32_t>(top.number("lanes", 1, 1, 64));
   experiment.end = top.duration("end", for_ever);
   experiment.control_delay = top.duration("control_delay", experiment.control_delay);

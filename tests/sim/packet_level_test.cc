@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 
+#include "sim/flow_level.h"
 #include "sim/protocol.h"
 #include "sim/random.h"
 #include "sim/workload.h"
@@ -339,6 +341,55 @@ TEST(Workload, FrameworksDivideItDifferently) {
   EXPECT_EQ((Sizes{2'000'000, 401'000}), sizes(Bucketing::buckets, 25 << 20));
   EXPECT_EQ((Sizes{666'666, 666'667, 666'667, 400'000, 1'000}), sizes(Bucketing::pieces, 3'000'000));
   EXPECT_EQ((Sizes{2'401'000}), sizes(Bucketing::whole, 0));
+}
+
+// Four steady flows of 4 Gbit/s into 10 Gbit/s: in order, two lose nothing and one nearly everything.
+TEST(PacketLevel, DrawsTheOrderOfFramesThatComeAtOneTime) {
+  const auto shares = [](bool random_ties, std::uint64_t seed) {
+    Experiment experiment = on(star(5, links({.bits_per_second = 10 * gigabit, .buffer_bytes = 100'000})));
+    experiment.random_ties = random_ties;
+    experiment.seed = seed;
+    experiment.end = std::chrono::milliseconds(5);
+    for (NodeId host = 1; host <= 4; ++host)
+      experiment.background.push_back(
+          {.name = "flow" + std::to_string(host), .from = host, .to = 5, .bits_per_second = 4 * gigabit});
+    for (const BackgroundFlow& flow : experiment.background)
+      experiment.series.push_back("background." + flow.name + ".bytes");
+    add_job(experiment, {1, 2}, {{1, {}, {}}}).start = std::chrono::milliseconds(10);
+    std::vector<double> bytes;
+    for (const auto& [name, values] : run_packets(experiment).series)
+      bytes.push_back(std::accumulate(values.begin(), values.end(), 0.0));
+    return bytes;
+  };
+  const std::vector<double> locked = shares(false, 1), drawn = shares(true, 1);
+  const auto spread = [](const std::vector<double>& of) {
+    return *std::max_element(of.begin(), of.end()) / (1 + *std::min_element(of.begin(), of.end()));
+  };
+  EXPECT_GT(spread(locked), 10);
+  EXPECT_LT(spread(drawn), 1.2);
+  EXPECT_EQ(drawn, shares(true, 1));
+  EXPECT_NE(drawn, shares(true, 2));
+}
+
+TEST(PacketLevel, StragglersAndLateStartsAreWaitedFor) {
+  const auto seconds = [](const TrainingPlan& plan, std::uint64_t seed = 1) {
+    Experiment experiment = on(star(4, links({.bits_per_second = gigabit})));
+    experiment.seed = seed;
+    ExperimentJob& job = add_job(experiment, hosts_of(experiment.topology), {{10'000, std::chrono::milliseconds(1), {}}});
+    job.training.stragglers = plan.stragglers;
+    job.training.start_jitter = plan.start_jitter;
+    const Report packets = run_packets(experiment), flows = run_flows(experiment);
+    EXPECT_NEAR(packets.seconds, flows.seconds, 0.05 * packets.seconds);
+    return packets.seconds;
+  };
+  TrainingPlan plan;
+  const double even = seconds(plan);
+  plan.stragglers = {{.rank = 2, .slower = 3, .late = std::chrono::milliseconds(4)}};
+  EXPECT_NEAR(even + 6e-3, seconds(plan), 1e-5);
+  plan.stragglers.clear();
+  plan.start_jitter = std::chrono::milliseconds(10);
+  EXPECT_GT(seconds(plan), even + 1e-3);
+  EXPECT_NE(seconds(plan), seconds(plan, 2));
 }
 
 }  // namespace
