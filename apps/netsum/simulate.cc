@@ -17,32 +17,12 @@
 #include "sim/protocol.h"
 #include "sim/shrink.h"
 #include "simulate_scenario.h"
+#include "sweep.h"
 
 namespace netsum::app {
 namespace {
 
 constexpr std::size_t shrunk_at_most = 3;  // failing seeds; the others are likely the same bug
-
-struct Span {
-  std::uint64_t from = 0, to = 0;
-};
-
-Span parse_span(const std::string& flag, const std::string& text, std::uint64_t least, std::uint64_t most) {
-  const std::size_t dots = text.find("..");
-  const auto number = [&](const std::string& part) {
-    if (part.empty() || part.size() > 19 || part.find_first_not_of("0123456789") != std::string::npos) {
-      throw UsageError("--" + flag + " is a number or A..B, not '" + text + "'");
-    }
-    return std::stoull(part);
-  };
-  Span span;
-  span.from = number(text.substr(0, dots));
-  span.to = dots == std::string::npos ? span.from : number(text.substr(dots + 2));
-  if (span.from > span.to || span.from < least || span.to > most) {
-    throw UsageError("--" + flag + " " + text + " is not within " + std::to_string(least) + ".." + std::to_string(most));
-  }
-  return span;
-}
 
 // The result kept for a seed.
 struct SeedResult {
@@ -84,6 +64,10 @@ class SimulateCommand final : public Command {
         .group(scenario);
     s.add("level", level_, "LEVEL", "Level of a scenario: packet, or flow for networks too large for packets")
         .group(scenario);
+    s.add_list("set", sets_, "KEY=A,B,C", "Run with each of these values of a scenario's key, and with each of --seeds A..B")
+        .group(scenario);
+    s.add("output", output_, "PREFIX", "Where runs with several values or seeds go: PREFIX.jsonl, .csv, -summary.csv, .svg")
+        .group(scenario);
     s.exclusive(seeds, scenario);
     s.add_flag("json", json_, "Print one JSON object in place of a table");
     footer(
@@ -94,19 +78,26 @@ class SimulateCommand final : public Command {
         "Examples:\n"
         "  netsum simulate --workers 2..16 --faults chaos --seeds 1..10000\n"
         "  netsum simulate --faults chaos --seeds 17 --trace seed17     then: less seed17.txt, wireshark seed17.pcap\n"
-        "  netsum simulate --scenario examples/scenarios/star.toml --json");
+        "  netsum simulate --scenario examples/scenarios/star.toml --json\n"
+        "  netsum simulate --scenario star.toml --set job.slots=16,64 --seeds 1..10      resumed by the same command");
   }
 
   int run() override {
     checking = true;
     if (!scenario_.empty()) {
-      for (const auto* name : {"protocol", "workers", "jobs", "seeds", "faults", "threads", "limit", "least", "trace",
-                               "first-failure", "no-shrink"}) {
+      for (const auto* name :
+           {"protocol", "workers", "jobs", "faults", "limit", "least", "trace", "first-failure", "no-shrink"}) {
         refuse(name, " does not apply to --scenario: its FILE has its own `protocol` and `seed`");
       }
-      return simulate_scenario(scenario_, level_, json_);
+      const bool seeds = !settings().origin("seeds").empty();
+      if (!seeds && sets_.empty() && !has_sweep(scenario_)) {
+        for (const auto* name : {"threads", "output"})
+          refuse(name, " does not apply to one run of a --scenario: give --set, --seeds A..B, or the FILE a [sweep]");
+        return simulate_scenario(scenario_, level_, json_);
+      }
+      return run_sweep({scenario_, level_, sets_, seeds ? seeds_ : "", output_, threads_, json_});
     }
-    refuse("level", " requires --scenario FILE");
+    for (const auto* name : {"level", "set", "output"}) refuse(name, " requires --scenario FILE");
     check();
     const auto began = std::chrono::steady_clock::now();
     run_seeds();
@@ -137,8 +128,8 @@ class SimulateCommand final : public Command {
     }
     const auto profile = sim::profile_of(faults_);
     if (!profile) throw UsageError("--faults must be none, lossy, crash or chaos, not '" + faults_ + "'");
-    const Span workers = parse_span("workers", workers_, 1, sim::make_protocol(protocol_)->rules().max_world_size),
-               jobs = parse_span("jobs", jobs_, 1, 64);
+    const SeedSpan workers = parse_span("workers", workers_, 1, sim::make_protocol(protocol_)->rules().max_world_size),
+                   jobs = parse_span("jobs", jobs_, 1, 64);
     span_ = parse_span("seeds", seeds_, 0, UINT64_MAX / 2);
     if (span_.to - span_.from >= 100'000'000) throw UsageError("--seeds " + seeds_ + " are more than 100,000,000 at once");
     simulation_.protocol = protocol_;
@@ -313,13 +304,14 @@ class SimulateCommand final : public Command {
   }
 
   std::string protocol_ = "switchml", workers_ = "2..8", jobs_ = "1..3", seeds_ = "1..100", faults_ = "chaos", limit_,
-              trace_, scenario_, level_ = "packet";
+              trace_, scenario_, level_ = "packet", output_;
+  std::vector<std::string> sets_;
   std::uint32_t threads_ = 0;
   std::uint64_t least_ = 0;
   bool first_failure_ = false, no_shrink_ = false, json_ = false;
 
   sim::Settings simulation_;
-  Span span_;
+  SeedSpan span_;
   std::vector<SeedResult> results_;
   sim::Tally tally_;
   double seconds_ = 0;

@@ -1,10 +1,14 @@
 #!/usr/bin/python3
 """netsum simulate: its flags, its JSON, its traces, and that a seed is a run."""
+import csv
+import io
 import json
 import os
+import statistics
 import struct
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 import cli_support as cli
 
@@ -86,12 +90,16 @@ class Simulate(unittest.TestCase):
     # They were ignored, without a word.
     def test_a_scenario_takes_no_flags_of_seeds(self):
         scenario = ["--scenario", os.path.join(os.path.dirname(__file__), "../../examples/scenarios/star.toml")]
-        for words in (["--seeds", "3"], ["--threads", "2"], ["--protocol", "atp"], ["--trace", "x"], ["--workers", "2"], ["--jobs", "1"],
+        for words in (["--protocol", "atp"], ["--trace", "x"], ["--workers", "2"], ["--jobs", "1"],
                       ["--faults", "none"], ["--limit", "jobs=1"], ["--least", "1"], ["--first-failure"], ["--no-shrink"]):
             with self.subTest(words=words):
                 result = cli.run("simulate", *scenario, *words)
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertEqual(result.stderr, f"netsum: {words[0]} does not apply to --scenario: its FILE has its own `protocol` and `seed`\n")
+        for flag in ("--threads", "--output"):
+            result = cli.run("simulate", *scenario, flag, "2")
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(f"{flag} does not apply to one run", result.stderr)
         result = cli.run("simulate", "--seeds", "1", "--level", "flow")
         self.assertEqual((result.returncode, result.stderr), (2, "netsum: --level requires --scenario FILE\n"))
 
@@ -115,6 +123,72 @@ series = "job.job0.colour"
             result = cli.run("simulate", "--scenario", path, "--level", level)
             self.assertEqual(result.returncode, 2)
             self.assertRegex(result.stderr, rf"\Anetsum: {path}, {place}[^\n]*\n\Z")
+
+    SWEPT = '''ties = "random"
+network = { hosts = 3, link = { rate = "1gbit", loss = 0.01 } }
+job = [{ elements = 20_000, iterations = 3 }]
+'''
+
+    def sweep(self, path, *words):
+        result = cli.run("simulate", "--scenario", path, "--output", path + "-out", *words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        files = {}
+        for end in (".jsonl", ".csv", "-summary.csv", ".svg"):
+            with open(path + "-out" + end, encoding="utf-8") as file:
+                files[end] = file.read()
+        return files, result
+
+    def test_a_sweep_runs_all_values_and_seeds(self):
+        words = ("--set", "job.slots=8,32", "--set", "network.link.rate=1gbit,10gbit", "--seeds", "3..7", "--json")
+        path = self.scenario(self.SWEPT)
+        files, result = self.sweep(path, *words, "--threads", "2")
+        rows = list(csv.DictReader(io.StringIO(files[".csv"])))
+        self.assertEqual([(row["job.slots"], row["network.link.rate"], row["seed"]) for row in rows],
+                         [(slots, rate, str(seed)) for slots in ("8", "32") for rate in ("1gbit", "10gbit") for seed in range(3, 8)])
+        for row in rows:  # each as the scenario by itself
+            if row["seed"] != "5":
+                continue
+            text = self.SWEPT.replace("1gbit", row["network.link.rate"]).replace("iterations", f"slots = {row['job.slots']}, iterations")
+            job = simulate("--scenario", self.scenario("seed = 5\n" + text))["jobs"][0]
+            self.assertAlmostEqual(float(row["tat_ms"]), job["tat_seconds"]["median"] * 1e3, 9)
+        points = json.loads(result.stdout)
+        self.assertEqual(len(points), 4)
+        times = sorted(float(row["tat_ms"]) for row in rows[:5])
+        tat = points[0]["tat_ms"]
+        mean, deviation = statistics.mean(times), statistics.stdev(times)
+        self.assertAlmostEqual(tat["median"], times[2], 9)
+        self.assertAlmostEqual(tat["p5"], times[0], 9)
+        self.assertAlmostEqual(tat["p95"], times[4], 9)
+        self.assertAlmostEqual(tat["mean_high"] - mean, 2.776 * deviation / 5 ** 0.5, 6)  # Student's t, 4 degrees of freedom
+        self.assertEqual(len(files["-summary.csv"].splitlines()), 1 + 4)
+        self.assertEqual(xml.etree.ElementTree.fromstring(files[".svg"]).tag, "{http://www.w3.org/2000/svg}svg")
+
+    def test_a_sweep_goes_on_where_it_was_cut_off(self):
+        path = self.scenario(self.SWEPT + '[sweep]\n"job[0].slots" = [8, 16]\nseeds = "1..4"\n')
+        whole, _ = self.sweep(path)
+        lines = whole[".jsonl"].splitlines(keepends=True)
+        self.assertEqual(len(lines), 8)
+        marked = [line.replace('"lost":', '"lost":1000') for line in lines[:3]]
+        with open(path + "-out.jsonl", "w", encoding="utf-8") as file:
+            file.write("".join(marked) + lines[3][:20])
+        resumed, result = self.sweep(path)
+        self.assertIn("3 of 8 runs are in", result.stderr)
+        self.assertEqual(sorted(resumed[".jsonl"].splitlines(keepends=True)), sorted(marked + lines[3:]), "three were not run again")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("# another one\n")
+        result = cli.run("simulate", "--scenario", path, "--output", path + "-out")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("holds runs of another scenario", result.stderr)
+
+    def test_a_sweep_says_what_is_wrong(self):
+        path = self.scenario('network = { hosts = 2 }\njob = [{ elements = 1000 }]\n')
+        for words, why in ((["job.slots=3"], "are not a power of two up to 4096; this is with job.slots=3"), (["job.sluts=1"], "did you mean `slots`"),
+                           (["job[1].slots=8"], "there is no 'job[1]'"), (["slots"], "--set is KEY=A,B,C"), (["job.slots="], "has no value")):
+            result = cli.run("simulate", "--scenario", path, "--output", path, "--set", *words)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(why, result.stderr)
+        path = self.scenario('network = { hosts = 2, link = { rate = "1gbit" } }\njob = [{ elements = 1000 }]\n')
+        self.assertIn("all seeds are alike", self.sweep(path, "--seeds", "1..2")[1].stderr)
 
     def test_the_median_of_two_is_their_mean(self):
         job = simulate("--scenario", self.scenario('''network = { hosts = 2, link = { rate = "1gbit" } }
