@@ -26,11 +26,9 @@ RULES = {
     "newer": (PAGE, "resets bitmap, masks, exponents and payload together"),
     "identity": (PAGE, "Each stores the **identity** of the round that it holds"),
     "stale": (PAGE, "| final | a newer identity opens the slot's version"),
-    "once": (PAGE, "is added if the rank's bit is clear"),
     "repeat": (PAGE, "A retransmission is byte-identical"),
     "next-round": (PAGE, "A worker opens the next round of a slot only with the result of the last"),
     "flip": (PAGE, "The version flips with every round of a"),
-    "window": (PAGE, "On its lane a chunk has a position p"),
     "signature": (PAGE, "CRC32C of the call"),
     "elements": (PAGE, "all of the chunk's, or 0 from a rank that has none to give"),
     "look-ahead": (PAGE, "The switch keeps the largest exponents while all ranks name the same chunk"),
@@ -76,12 +74,12 @@ class Round:
         self.covered = set()
         self.sum, self.floats, self.masks = None, {}, None
         self.ahead, self.exponents, self.protected = None, None, False
-        self.wanted = False
+        self.wanted, self.unwanted = False, set()  # whether anybody below wants values; the members that want none
         self.result = self.answer = self.sent_up = None  # bytes: as sent to ranks; (result's fields, payload); as sent upstream
         self.served = set()
         self.spoken_at = self.result_at = None  # when the switch first sent anything of it, and a result
 
-    def add(self, packet):
+    def add(self, packet, passed_on):
         a = packet.ahead_operation != NONE_AHEAD and (packet.ahead_operation, packet.ahead_chunk, packet.exponent_count)
         exponents = packet.exponents and numpy.frombuffer(packet.exponents, numpy.uint8)
         if self.ahead is None:
@@ -91,7 +89,10 @@ class Round:
         elif a:
             self.exponents = numpy.maximum(self.exponents, exponents)
         self.protected |= packet.protection != 0
-        self.wanted |= not packet.flags & UNWANTED_BIT
+        if packet.flags & UNWANTED_BIT and not passed_on:  # which says nothing of the other ranks there
+            self.unwanted.add(packet.source)
+        else:
+            self.wanted = True
         if packet.elements == 0:
             return
         dtype, operation = packet.values & 15, packet.values >> 4
@@ -261,7 +262,7 @@ class Judge(Verdicts):
             current.values = p.values
         current.senders[p.sender] = fingerprint
         current.covered |= {p.sender} if child is None or p.rank_epoch == job.epochs.get(p.sender) else child.below
-        current.add(p)
+        current.add(p, child is not None and buffered(p.values) and p.elements)
         self.count("contributions")
 
     @staticmethod
@@ -411,6 +412,8 @@ class Judge(Verdicts):
         if here.result is None:
             self.first_result(job, node, here, p)
         values = p.type != ACK
+        if p.type != EXPONENT_RESULT and not is_multicast(p.target) and values == (p.target in here.unwanted):
+            self.refuse("wants", f"{endpoint_text(p.target)} gets {'values' if values else 'none'}, and asked otherwise")
         if values:
             if here.answer is None:
                 here.answer = data

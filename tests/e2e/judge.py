@@ -325,6 +325,15 @@ class SpoiledSwitchml(Spoiled):
                     del found[c.number]
         self.spoil(self.flat, spoil, "next-round")
 
+    def test_values_that_nobody_wanted(self):
+        def spoil(found):
+            result = first_result(found)
+            for c in chunks(found, 1):
+                if c.name() == result.name() and c.source == result.target:
+                    c.payload[47] |= 4
+                    c.write()
+        self.spoil(self.flat, spoil, "wants")
+
     def test_versions_that_do_not_flip(self):
         def spoil(found):
             opened = set()
