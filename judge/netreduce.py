@@ -131,6 +131,7 @@ class Judge(Verdicts):
             return
         p = Packet(data)
         if not six and not p.values and (d.source in self.nodes or d.source[0] != p.source) and d.target != (p.target, p.port()):
+            self.nodes.add(d.target)
             self.count("headers between switches")  # which pass those in between likewise
             return
         if self.icrc(data, six, bth) != data[-4:]:

@@ -153,6 +153,7 @@ class Processes(unittest.TestCase):
         self.assertIn("results", self.job("atp", "--protocol", "atp", "--workers", 3, "--elements", 20000, "--packet-elements", 320, "--loss", 0.01))
 
     def test_netreduce(self):
+        self.assertIn("sums", self.job("racks", "--protocol", "netreduce", "--workers", 4, "--racks", 2, "--elements", 20000, "--op", "avg"))
         self.assertIn("results", self.job("netreduce", "--protocol", "netreduce", "--workers", 3, "--elements", 20000, "--packet-elements", 256, "--loss", 0.01))
 
 
