@@ -129,6 +129,8 @@ class Judge(Verdicts):
         if data[bth] not in (FIRST, MIDDLE, LAST, ONLY):  # which pass untouched, damaged or not
             self.count("acknowledgements and others")
             return
+        if len(data) < bth + {FIRST: 68, MIDDLE: 20, LAST: 24, ONLY: 72}[data[bth]] + 4:
+            self.unbelieved("length", f"{len(data)} bytes are too few for a packet of a message")
         p = Packet(data)
         if not six and not p.values and (d.source in self.nodes or d.source[0] != p.source) and d.target != (p.target, p.port()):
             self.nodes.add(d.target)

@@ -131,7 +131,8 @@ class Node:
 
 
 class Job:
-    def __init__(self):
+    def __init__(self, epoch):
+        self.name = epoch
         self.epochs, self.nodes, self.fold, self.ranks = {}, {}, None, None
         self.calls = {}  # operation: signatures
         self.at = {}  # (node's endpoint, rank): the rank's endpoint
@@ -224,7 +225,7 @@ class Judge(Verdicts):
 
     def contribution(self, p, _):
         self.asked.add((p.source, p.target, p.job, p.rank_epoch))
-        job = self.jobs.setdefault(p.job, Job())
+        job = self.jobs.setdefault(p.job, Job(p.job))
         job.calls.setdefault(p.operation, set()).add(p.signature)
         child = job.nodes.get(p.source)
         if child is None:
@@ -522,7 +523,7 @@ class Judge(Verdicts):
             self.refuse("waiting-names", "a rank is told that it was overtaken")
         here = next((r for version in (0, 1) for r in [node.rounds.get((slot, version))] for r in (r, r and r.before)
                      if r and r.identity == name), None)
-        self.told.add((d.target, d.source, slot, name))
+        self.told.add((job.name, d.target, d.source, slot, name))
         if here is None:
             self.suspect(job.agrees, "waiting", f"waiting for {named(name)} in slot {slot}, which is not there")
             return
@@ -539,7 +540,7 @@ class Judge(Verdicts):
 
     def missing(self, d, body, sender, job, rank_epoch):
         name, slot, _, missing = self.round_fields(body, MISSING)
-        if (d.source, d.target, slot, name) not in self.told:
+        if (job, d.source, d.target, slot, name) not in self.told:
             self.unbelieved("missing", f"nobody had asked for {named(name)}")
         self.jobs[job].nodes.setdefault(d.source, Node(d.source)).parent = d.target
         job, elsewhere = self.jobs[job], set()
