@@ -485,13 +485,13 @@ void set_below(TomlTable& table, const std::string& rest, const std::string& key
   if (inner.value.index() == 0) inner.value = TomlTable{};
   if (auto* const below = std::get_if<TomlTable>(&inner.value)) return set_below(*below, behind, key, value);
   auto* const list = std::get_if<TomlList>(&inner.value);
-  if (list == nullptr) throw UsageError("--set " + key + ": '" + part + "' is no table");
+  if (list == nullptr) throw UsageError("--set " + key + ": '" + part + "' is not a table");
   const std::size_t bracket = part.find('[');
   bool any = false;
   for (std::size_t i = 0; i < list->size(); ++i) {
     if (bracket != std::string::npos && part.substr(bracket) != "[" + std::to_string(i) + "]") continue;
     auto* const below = std::get_if<TomlTable>(&(*list)[i].value);
-    if (below == nullptr) throw UsageError("--set " + key + ": '" + part + "' is no table");
+    if (below == nullptr) throw UsageError("--set " + key + ": '" + part + "' is not a table");
     set_below(*below, behind, key, value);
     any = true;
   }
