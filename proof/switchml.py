@@ -15,6 +15,7 @@ class Job(System):
     from the calls, which are the same at all ranks, and from the look-ahead's exponents in the result.
     """
 
+    ranks = "Rank"  # of which sort they are
     # Left out of the rule, in turn, by the cases that must fail.
     left_out = ""
 
