@@ -14,6 +14,11 @@ JobReport report_of(const ExperimentJob& job, const TrainingJob& training, Time 
   report.bytes = training.bytes_reduced();
   report.iteration_seconds = training.iteration_seconds();
   report.operation_seconds = training.operation_seconds();
+  report.times = training.times();
+  for (RankTime& time : report.times) {
+    time.called = Time(time.called - origin);
+    time.result = Time(time.result - origin);
+  }
   return report;
 }
 

@@ -69,6 +69,7 @@ struct JobReport {
   std::uint64_t bytes = 0;     // of results, at each rank
   std::vector<double> iteration_seconds, operation_seconds;
   std::uint64_t retransmissions = 0;
+  std::vector<RankTime> times;  // since the experiment's begin, if they are kept; as flows, all ranks are rank 0
 };
 
 struct PortReport {

@@ -120,7 +120,7 @@ struct FlowJob {
       left -= paths.packet;  // the first packet is sent at once
       curve.add(seconds_at(now), curve.sent() + paths.packet);
     }
-    training.issued(operation, std::min(now, ready[bucket]));
+    training.issued(operation, 0, std::min(now, ready[bucket]));
     plan_stretch(now);
   }
 
@@ -200,7 +200,7 @@ struct FlowJob {
     answered_before = curve.at(seconds_at(now) - turn()).sent;
     sent += elements();
     doubted |= doubtful();
-    training.completed(operation++, result);
+    training.completed(operation++, 0, result);
     results[bucket] = idle_at = result;
     sends = false;
     if (++bucket == ready.size()) {

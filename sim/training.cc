@@ -17,7 +17,7 @@ std::uint64_t TrainingPlan::elements() const {
 // ---- a job
 
 TrainingJob::TrainingJob(const TrainingPlan& plan, std::uint32_t ranks, Time origin)
-    : plan_(plan), ranks_(ranks), origin_(origin) {}
+    : plan_(plan), ranks_(ranks), origin_(origin), calls_(plan.keep_times ? ranks : 0) {}
 
 std::optional<Time> TrainingJob::admit(std::uint64_t iteration, Time at) {
   if (iteration < iterations_.size()) return std::max(at, iterations_[iteration].gate);
@@ -38,12 +38,17 @@ void TrainingJob::began(std::uint64_t iteration, Time at) {
   iterations_[iteration].began = std::min(iterations_[iteration].began, at);
 }
 
-void TrainingJob::issued(std::uint64_t operation, Time at) {
+void TrainingJob::issued(std::uint64_t operation, std::uint32_t rank, Time at) {
+  if (plan_.keep_times) calls_[rank].push_back(at);
   if (operation >= operations_.size()) operations_.resize(operation + 1);
   operations_[operation].issued = std::min(operations_[operation].issued, at);
 }
 
-void TrainingJob::completed(std::uint64_t operation, Time at) {
+void TrainingJob::completed(std::uint64_t operation, std::uint32_t rank, Time at) {
+  if (plan_.keep_times) {  // results come in the order of calls
+    times_.push_back({operation, rank, calls_[rank].front(), at});
+    calls_[rank].pop_front();
+  }
   Times& times = operations_[operation];
   times.completed = std::max(times.completed, at);
   ++times.ranks;
@@ -180,7 +185,7 @@ Program::Call Trainer::make(std::uint64_t number, std::uint32_t) {
   }
   call.tensor.resize(elements * sizeof(float));
   sums_.fill(rank_, {reinterpret_cast<float*>(call.tensor.data()), elements});
-  job_.issued(number, calls_at_);
+  job_.issued(number, rank_, calls_at_);
   return call;
 }
 
@@ -191,7 +196,7 @@ void Trainer::completed(const stream::Operation& operation, std::vector<std::byt
                     std::to_string(*wrong) + ": " + std::to_string(result[*wrong]) + " is not the sum");
   }
   results_[operation.number % results_.size()] = now;
-  job_.completed(operation.number, now);
+  job_.completed(operation.number, rank_, now);
   tensors_.push_back(std::move(tensor));
 }
 

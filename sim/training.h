@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,8 +42,16 @@ struct TrainingPlan {
   std::vector<Straggler> stragglers;
   double jitter = 0;  // a rank's passes take up to this fraction longer, anew in each iteration
   WireFormat wire = WireFormat::native;
+  bool keep_times = false;  // of each rank and operation
 
   [[nodiscard]] std::uint64_t elements() const;
+};
+
+// A rank's all-reduce.
+struct RankTime {
+  std::uint64_t operation = 0;
+  std::uint32_t rank = 0;
+  Time called{}, result{};
 };
 
 // What all ranks of a job have in common: which iterations there are, and when things happened.
@@ -57,8 +66,8 @@ class TrainingJob {
   [[nodiscard]] std::optional<Time> admit(std::uint64_t iteration, Time at);
 
   void began(std::uint64_t iteration, Time at);
-  void issued(std::uint64_t operation, Time at);
-  void completed(std::uint64_t operation, Time at);
+  void issued(std::uint64_t operation, std::uint32_t rank, Time at);
+  void completed(std::uint64_t operation, std::uint32_t rank, Time at);
   void computed(Time at) { last_ = std::max(last_, at); }
 
   // Of iterations and operations that all ranks have completed.
@@ -67,6 +76,8 @@ class TrainingJob {
   [[nodiscard]] std::uint64_t results() const { return results_; }  // over all ranks
   [[nodiscard]] std::uint64_t bytes_reduced() const { return bytes_reduced_; }  // of results, mean over ranks
   [[nodiscard]] std::optional<Time> first() const;
+  // Of those that have their result, in the order of results; if they are kept.
+  [[nodiscard]] const std::vector<RankTime>& times() const { return times_; }
   [[nodiscard]] Time last() const { return last_; }
 
  private:
@@ -84,6 +95,8 @@ class TrainingJob {
   std::vector<Iteration> iterations_;
   bool over_ = false;
   std::vector<Times> operations_;
+  std::vector<RankTime> times_;
+  std::vector<std::deque<Time>> calls_;  // of each rank, without a result
   std::uint64_t results_ = 0, bytes_reduced_ = 0, result_bytes_ = 0;
   Time last_{};
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -114,18 +115,36 @@ void print_table(const sim::Experiment& experiment, const sim::Report& report, c
   }
 }
 
+void write_times(const std::string& path, const sim::Report& report) {
+  std::ofstream csv(path);
+  csv << "job,operation,rank,called_seconds,result_seconds,milliseconds\n";
+  for (const sim::JobReport& job : report.jobs) {
+    for (const sim::RankTime& time : job.times) {
+      char line[128];
+      const auto called = time.called.time_since_epoch(), result = time.result.time_since_epoch();
+      std::snprintf(line, sizeof line, ",%llu,%u,%.9f,%.9f,%.6f\n", static_cast<unsigned long long>(time.operation),
+                    time.rank, std::chrono::duration<double>(called).count(), std::chrono::duration<double>(result).count(),
+                    std::chrono::duration<double, std::milli>(result - called).count());
+      csv << job.name << line;
+    }
+  }
+  if (!csv.flush()) throw UsageError("cannot write " + path);
+}
+
 }  // namespace
 
-int simulate_scenario(const std::string& path, const std::string& level, bool json) {
+int simulate_scenario(const std::string& path, const std::string& level, bool json, const std::string& times) {
   if (level != "packet" && level != "flow") throw UsageError("--level is packet or flow, not '" + level + "'");
-  return simulate_scenario(path, level, json, [&](const sim::Experiment& experiment) {
+  const auto run = [&](const sim::Experiment& experiment) {
     return level == "flow" ? sim::run_flows(experiment) : sim::run_packets(experiment);
-  });
+  };
+  return simulate_scenario(path, level, json, run, times);
 }
 
 int simulate_scenario(const std::string& path, const std::string& level, bool json,
-                      const std::function<sim::Report(const sim::Experiment&)>& run) {
-  const sim::Experiment experiment = read_scenario(path);
+                      const std::function<sim::Report(const sim::Experiment&)>& run, const std::string& times) {
+  sim::Experiment experiment = read_scenario(path);
+  for (sim::ExperimentJob& job : experiment.jobs) job.training.keep_times = !times.empty();
   const auto began = std::chrono::steady_clock::now();
   sim::Report report;
   try {
@@ -138,6 +157,7 @@ int simulate_scenario(const std::string& path, const std::string& level, bool js
     throw UsageError(path + ": " + error.what());
   }
   const double real = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  if (!times.empty()) write_times(times, report);
   if (json) {
     std::puts(json_of(experiment, report, level, real).dump(2).c_str());
   } else {

@@ -190,6 +190,21 @@ job = [{ elements = 20_000, iterations = 3 }]
         path = self.scenario('network = { hosts = 2, link = { rate = "1gbit" } }\njob = [{ elements = 1000 }]\n')
         self.assertIn("all seeds are alike", self.sweep(path, "--seeds", "1..2")[1].stderr)
 
+    def test_times_of_each_rank(self):
+        path = self.scenario('''network = { hosts = 3, link = { rate = "1gbit" } }
+                                job = [{ elements = 5000, iterations = 4, straggler = [{ hosts = "h2", late = "1ms" }] }]''')
+        job = simulate("--scenario", path, "--times", path + ".csv")["jobs"][0]
+        with open(path + ".csv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(sorted((int(row["operation"]), int(row["rank"])) for row in rows), [(i, k) for i in range(4) for k in range(3)])
+        tat = []
+        for operation in range(4):
+            of = [row for row in rows if row["operation"] == str(operation)]
+            tat.append(max(float(row["result_seconds"]) for row in of) - min(float(row["called_seconds"]) for row in of))
+            called = {row["rank"]: float(row["called_seconds"]) for row in of}
+            self.assertAlmostEqual(called["2"] - called["0"], 1e-3, 5)
+        self.assertAlmostEqual(statistics.median(tat), job["tat_seconds"]["median"], 8)
+
     def test_the_median_of_two_is_their_mean(self):
         job = simulate("--scenario", self.scenario('''network = { hosts = 2, link = { rate = "1gbit" } }
                                                    job = [{ bucket = [{ elements = 1000 }, { elements = 9000 }] }]'''))["jobs"][0]
