@@ -168,7 +168,7 @@ void check(const Options& options, const RankProtocol& protocol) {
   if (options.private_sums && options.private_sums->key.size() < seal::least_secret_bytes) {
     throw bad("private sums require a job key of at least " + std::to_string(seal::least_secret_bytes) +
               " bytes, and it has " + std::to_string(options.private_sums->key.size()) +
-              ": make one with `openssl rand -hex 32`");
+              ": `openssl rand -hex 32` makes one, for the file of NETSUM_JOB_KEY_FILE or --job-key-file");
   }
   constexpr int least_scale = -kernels::exponent_bias, most_scale = kernels::largest_block_exponent - kernels::exponent_bias;
   if (options.private_sums) {

@@ -19,10 +19,10 @@ namespace netsum::protocol {
 
 // Why a lane cannot go on.
 struct LaneFailure {
-  enum class Kind : std::uint8_t { mismatch, unknown_job, unsealed, device, used_up, changed } kind;
+  enum class Kind : std::uint8_t { mismatch, unknown_job, unsealed, device, used_up, changed_sum } kind;
   std::uint64_t operation = 0;
   std::uint32_t first_rank = 0, second_rank = 0;  // mismatch
-  std::string what{};                             // but of mismatch and unknown_job: in words
+  std::string what{};                             // unsealed, device, used_up: in words
 };
 
 // The oldest chunk in flight.

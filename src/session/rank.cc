@@ -162,8 +162,9 @@ void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failur
       return;
     case protocol::LaneFailure::Kind::device:
     case protocol::LaneFailure::Kind::used_up:
-    case protocol::LaneFailure::Kind::changed:
       return fail(supervisor_->lane_failed(failure.operation, failure.what), now);
+    case protocol::LaneFailure::Kind::changed_sum:
+      return fail(supervisor_->changed_sum(site, failure.operation), now);
     case protocol::LaneFailure::Kind::unknown_job:
       supervisor_->on_job_dropped(site);
       sites_[site].beat_until = never;  // an answer in flight predates this

@@ -144,6 +144,15 @@ Error Supervisor::unsealed(std::size_t site, std::uint64_t operation, const std:
                {.operation = operation, .aggregator = config_.aggregators[site]});
 }
 
+Error Supervisor::changed_sum(std::size_t site, std::uint64_t operation) const {
+  const std::string& aggregator = config_.aggregators[site];
+  return Error(ErrorCode::aggregator_lost,
+               job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) +
+                   ": a sum is not that of the ranks' values: aggregator " + aggregator +
+                   ", or a host on the way, has changed it; do not use it for this job",
+               {.operation = operation, .aggregator = aggregator});
+}
+
 Error Supervisor::lane_failed(std::uint64_t operation, const std::string& what) const {
   return Error(ErrorCode::aggregator_lost,
                job() + ", rank " + std::to_string(config_.rank) + ": operation " + std::to_string(operation) + ": " + what,

@@ -68,6 +68,7 @@ class Supervisor {
   [[nodiscard]] Error mismatch(std::uint64_t operation, std::uint32_t first_rank, std::uint32_t second_rank) const;
   // A result that is not the sum of all ranks (NetReduce); `what` names the packet.
   [[nodiscard]] Error unsealed(std::size_t site, std::uint64_t operation, const std::string& what) const;
+  [[nodiscard]] Error changed_sum(std::size_t site, std::uint64_t operation) const;
   // This rank's end of a lane cannot go on.
   [[nodiscard]] Error lane_failed(std::uint64_t operation, const std::string& what) const;
   [[nodiscard]] Error overdue(std::uint64_t operation, const std::string& own, Duration patience,

@@ -236,6 +236,12 @@ TEST_F(RankTest, AsksWhyResultsAreNoneBeforeItBlamesTheNetwork) {
   }
 }
 
+TEST_F(RankTest, NamesTheAggregatorOfAChangedSum) {
+  run();
+  rank->on_lane_failure(1, {LaneFailure::Kind::changed_sum, 7, 0, 0, {}}, start + 1ms);
+  expect_error(ErrorCode::aggregator_lost, "aggregator b:2, or a host on the way, has changed it");
+}
+
 // The network is not to blame, and the device may come back.
 TEST_F(RankTest, SaysWhatItsDeviceSays) {
   run(true);

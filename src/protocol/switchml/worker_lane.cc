@@ -12,9 +12,7 @@ class Lane final : public protocol::ChunkLane<Worker> {
   [[nodiscard]] std::optional<protocol::LaneFailure> failure() const override {
     const auto& failure = worker().failure();
     if (failure && failure->kind == WorkerFailure::Kind::changed_sum) {
-      return protocol::LaneFailure{
-          protocol::LaneFailure::Kind::changed, failure->operation, 0, 0,
-          "a sum is not that of the ranks' values: an aggregator, or somebody before it, has changed it"};
+      return protocol::LaneFailure{protocol::LaneFailure::Kind::changed_sum, failure->operation, 0, 0, {}};
     }
     if (!failure || failure->kind != WorkerFailure::Kind::rounds_used_up) return ChunkLane::failure();
     return protocol::LaneFailure{protocol::LaneFailure::Kind::used_up, failure->operation, 0, 0,
