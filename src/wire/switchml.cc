@@ -155,7 +155,7 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   header.dtype = dtypes[dtype];
   header.op = static_cast<ReduceOp>(op);
   if (!has_operation(header.dtype, header.op)) return ParseError::field;
-  if (header.elements * bytes_of(header.dtype) > std::size_t{max_packet_elements + check_words} * 4)
+  if (header.elements * bytes_of(header.dtype) > most_payload_bytes(max_packet_elements, header.dtype, header.op))
     return ParseError::field;
   const bool acknowledgement = common.type == Type::acknowledgement;
   // Barriers and ranks without values have no floats. Only block fixed point has masks.

@@ -40,6 +40,11 @@ inline constexpr std::uint32_t max_blocks = max_packet_elements / block_elements
 // have whole blocks.
 // Of private sums, behind the values, and added as these are: a hash, which the ranks compare with that of the sum.
 inline constexpr std::uint32_t check_words = 3;
+// Of packets with so many elements of 32 bits. Sums of int32 may be block fixed point, or a broadcast's words.
+[[nodiscard]] constexpr std::size_t most_payload_bytes(std::uint32_t packet_elements, DType dtype, ReduceOp op) {
+  const bool checked = dtype == DType::int32 && op == ReduceOp::sum;
+  return (std::size_t{packet_elements} + (checked ? check_words : 0)) * 4;
+}
 inline constexpr std::uint32_t packet_step = 64, most_sharing_blocks = 1024;
 [[nodiscard]] constexpr bool possible_packet(std::uint32_t elements) {
   const std::uint32_t step = elements <= most_sharing_blocks ? packet_step : block_elements;

@@ -495,7 +495,7 @@ TEST(Border, OwnPartsOfAdmissionsThatMakeNoSense) {
   expect("cannot be decoded", atp_request(), told, jobs::atp_rules());
   session::JoinRequest without = request();
   without.own.clear();
-  expect("has no protocol data", without, told, jobs::switchml_rules());
+  expect("cannot be decoded", without, told, jobs::switchml_rules());
 }
 
 // An empty message is what a random byte as the body parses to.

@@ -239,6 +239,7 @@ TEST_F(RankTest, AsksWhyResultsAreNoneBeforeItBlamesTheNetwork) {
 TEST_F(RankTest, NamesTheAggregatorOfAChangedSum) {
   run();
   rank->on_lane_failure(1, {LaneFailure::Kind::changed_sum, 7, 0, 0, {}}, start + 1ms);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
   expect_error(ErrorCode::aggregator_lost, "aggregator b:2, or a host on the way, has changed it");
 }
 

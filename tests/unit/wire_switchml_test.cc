@@ -258,8 +258,9 @@ TEST(WireSwitchml, PartsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::field, parsed({.dtype = DType::float16}));  // no rank has none
   EXPECT_EQ(ParseError::field, parsed({.masks = true, .elements = 1, .dtype = DType::bfloat16}));
   EXPECT_EQ(ParseError::field, parsed({.dtype = DType::float16}, Type::exponent_contribution));
-  EXPECT_EQ(ParseError::none, parsed({.elements = max_packet_elements}));
-  EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + 1}));
+  EXPECT_EQ(ParseError::none, parsed({.elements = max_packet_elements + check_words}));
+  EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + check_words + 1}));
+  EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + 1, .op = ReduceOp::max}));
   EXPECT_EQ(ParseError::none, parsed({.elements = 2 * max_packet_elements, .dtype = DType::bfloat16}));
   EXPECT_EQ(ParseError::field, parsed({.elements = 2 * max_packet_elements + 1, .dtype = DType::bfloat16}));
   EXPECT_EQ(ParseError::none, parsed({.elements = max_packet_elements, .dtype = DType::float32}));

@@ -311,7 +311,9 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
     return drop(counters.dropped_shape);
   if (chunk.header.slot >= job.config.slots) return drop(counters.dropped_slot);
-  if (chunk.payload.size() > most_payload(job.config, chunk.header)) return drop(counters.dropped_shape);
+  if (chunk.payload.size() >
+      wire::switchml::most_payload_bytes(job.config.packet_elements, chunk.header.dtype, chunk.header.op))
+    return drop(counters.dropped_shape);
   // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
   if (sender.from_switch && sender.summed == is_float(chunk.header.dtype)) return drop(counters.dropped_shape);
   if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);

@@ -104,12 +104,6 @@ struct alignas(32) Origin {
 };
 static_assert(sizeof(Origin) == 32);
 
-// Integers may have a hash behind them (docs/private-sums.md).
-[[nodiscard]] inline std::size_t most_payload(const SwitchJobConfig& config, const wire::switchml::ChunkHeader& header) {
-  const bool integers = header.dtype == DType::int32 && header.op == ReduceOp::sum;
-  return (std::size_t{config.packet_elements} + (integers ? wire::switchml::check_words : 0)) * 4;
-}
-
 struct alignas(cache_line) Switch::Job {
   static_assert(sizeof(SlotState) == cache_line);
 
