@@ -49,6 +49,7 @@ struct Setup {
   bool restarts = false;                  // the first leaf may
   bool begins_anew = false;               // and takes the job again then, with empty slots
   bool is_private = false;                // the aggregator cannot read what it adds
+  bool fast_workers = true;               // they have their fast path
 };
 
 inline constexpr std::uint32_t switch_host = 255;
@@ -158,6 +159,7 @@ class Job {
         config.member = switch_.member_of(rank);
       }
       ranks_.emplace_back(config, setup.calls.size());
+      ranks_.back().worker.use_fast_path(setup.fast_workers);
     }
   }
   Job(const Job& other)

@@ -92,6 +92,15 @@ TEST(SwitchmlModel, BothPathsOfTheSwitchAreTheSame) {
   holds<BothPaths>("3 workers, 1 slot, reduce, int32, both paths", {3, 1, {to_root, i(1)}});
 }
 
+// As many states as with it, and as right.
+TEST(SwitchmlModel, WorkersWithoutTheirFastPath) {
+  model::Setup setup{2, 1, {f(3), to_root, i(1)}};
+  for (const bool fast : {true, false}) {
+    setup.fast_workers = fast;
+    holds(fast ? "2 workers, 1 slot, float32, reduce, int32" : "the same, workers without their fast path", setup);
+  }
+}
+
 TEST(SwitchmlModel, PrivateSums) {
   model::Setup setup{2, 1, {f(2), i(1), {1, DType::int32, stream::Collective::broadcast}, scattered(2)}};
   setup.is_private = true;
