@@ -94,7 +94,7 @@ class JobKey {
     for (const std::byte byte : drawn) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
     const transport::Descriptor file(::mkstemp(path_.data()));
     if (file.number() < 0 || ::write(file.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-      throw Error(ErrorCode::internal, "cannot write the workers' key to " + path_);
+      throw Error(ErrorCode::internal, "cannot write the job key to " + path_ + ": " + transport::errno_text());
     }
   }
   JobKey(const JobKey&) = delete;

@@ -285,7 +285,7 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
     for (const sim::NodeId node : read_hosts(each, experiment.topology)) {
       const auto found = std::find(job.nodes.begin(), job.nodes.end(), node);
       if (found == job.nodes.end())
-        throw each.error("hosts", "names a host that is not of the job: '" + experiment.topology[node].name + "'");
+        throw each.error("hosts", "'" + experiment.topology[node].name + "' is not one of the job's hosts");
       straggler.rank = static_cast<std::uint32_t>(found - job.nodes.begin());
       training.stragglers.push_back(straggler);
     }

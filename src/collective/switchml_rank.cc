@@ -87,8 +87,8 @@ class SwitchMlRank final : public RankProtocol {
       throw bad("shared memory cannot be required together with recovery, injected losses or a wire format");
     }
     if (options().private_sums && (settings_.wire == WireFormat::float16 || settings_.wire == WireFormat::bfloat16)) {
-      throw bad(std::string("private sums travel as integers: a wire format of ") + to_string(settings_.wire) +
-                " is not possible, as aggregators add its floats");
+      throw bad(std::string("private sums exclude the wire format ") + to_string(settings_.wire) +
+                ": aggregators add its values as floats; use native or float32");
     }
     if (options().private_sums && settings_.shared_memory == SharedMemory::required) {
       throw bad("private sums travel in packets: shared memory cannot be required");
