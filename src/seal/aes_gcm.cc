@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "seal/openssl_bytes.h"
 
 namespace netsum::seal {
 namespace {
@@ -20,13 +21,6 @@ using Iv = std::array<std::byte, 12>;
   return iv;
 }
 
-const unsigned char* in(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
-unsigned char* out_of(std::byte* bytes) {
-  return reinterpret_cast<unsigned char*>(bytes);
-}
-
 }  // namespace
 
 void AesGcm::Free::operator()(evp_cipher_ctx_st* context) const {
@@ -34,7 +28,7 @@ void AesGcm::Free::operator()(evp_cipher_ctx_st* context) const {
 }
 
 AesGcm::AesGcm(const PacketKey& key) : encrypts_(EVP_CIPHER_CTX_new()), decrypts_(EVP_CIPHER_CTX_new()) {
-  const unsigned char* const bytes = in(key.bytes().data());
+  const unsigned char* const bytes = as_unsigned(key.bytes().data());
   if (!encrypts_ || !decrypts_ || EVP_EncryptInit_ex(encrypts_.get(), EVP_aes_128_gcm(), nullptr, bytes, nullptr) != 1 ||
       EVP_DecryptInit_ex(decrypts_.get(), EVP_aes_128_gcm(), nullptr, bytes, nullptr) != 1) {
     throw std::bad_alloc();
@@ -46,10 +40,11 @@ AesGcm::Tag AesGcm::encrypt(Nonce nonce, std::span<const std::byte> clear, std::
   const Iv iv = iv_of(nonce);
   Tag tag{};
   int written = 0;
-  bool good = EVP_EncryptInit_ex(context, nullptr, nullptr, nullptr, in(iv.data())) == 1;
-  good = good && EVP_EncryptUpdate(context, nullptr, &written, in(clear.data()), static_cast<int>(clear.size())) == 1;
+  bool good = EVP_EncryptInit_ex(context, nullptr, nullptr, nullptr, as_unsigned(iv.data())) == 1;
   good =
-      good && EVP_EncryptUpdate(context, out_of(text.data()), &written, in(text.data()), static_cast<int>(text.size())) == 1;
+      good && EVP_EncryptUpdate(context, nullptr, &written, as_unsigned(clear.data()), static_cast<int>(clear.size())) == 1;
+  good = good && EVP_EncryptUpdate(context, as_unsigned(text.data()), &written, as_unsigned(text.data()),
+                                   static_cast<int>(text.size())) == 1;
   good = good && EVP_EncryptFinal_ex(context, nullptr, &written) == 1;
   good = good && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, tag_bytes, tag.data()) == 1;
   NETSUM_CHECK(good);
@@ -65,9 +60,10 @@ bool AesGcm::decrypt(Nonce nonce, std::span<const std::byte> clear, std::span<co
   const Iv iv = iv_of(nonce);
   Tag expected = tag;  // OpenSSL takes it as writable
   int written = 0;
-  return EVP_DecryptInit_ex(context, nullptr, nullptr, nullptr, in(iv.data())) == 1 &&
-         EVP_DecryptUpdate(context, nullptr, &written, in(clear.data()), static_cast<int>(clear.size())) == 1 &&
-         EVP_DecryptUpdate(context, out_of(out.data()), &written, in(text.data()), static_cast<int>(text.size())) == 1 &&
+  return EVP_DecryptInit_ex(context, nullptr, nullptr, nullptr, as_unsigned(iv.data())) == 1 &&
+         EVP_DecryptUpdate(context, nullptr, &written, as_unsigned(clear.data()), static_cast<int>(clear.size())) == 1 &&
+         EVP_DecryptUpdate(context, as_unsigned(out.data()), &written, as_unsigned(text.data()),
+                           static_cast<int>(text.size())) == 1 &&
          EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, tag_bytes, expected.data()) == 1 &&
          EVP_DecryptFinal_ex(context, nullptr, &written) == 1;
 }

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "seal/openssl_bytes.h"
 
 namespace netsum::seal {
 namespace {
@@ -15,10 +16,6 @@ namespace {
 // OpenSSL would take itself down at exit, before objects with static storage that seal their last packets and messages then.
 // Whoever uses it first decides, so this runs as the library is loaded.
 [[maybe_unused]] const int stays_until_the_end = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
-
-const unsigned char* unsigned_of(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
 
 }  // namespace
 
@@ -51,7 +48,7 @@ PacketKey PacketKey::extracted(std::string_view salt, std::span<const std::byte>
 PacketKey PacketKey::authenticated(std::span<const std::byte> key, std::span<const std::byte> message) {
   PacketKey made;
   unsigned int bytes = 0;
-  made.some_ = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), unsigned_of(message.data()), message.size(),
+  made.some_ = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), as_unsigned(message.data()), message.size(),
                     reinterpret_cast<unsigned char*>(made.bytes_.data()), &bytes) != nullptr &&
                bytes == size;
   return made;

@@ -6,33 +6,23 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "seal/openssl_bytes.h"
 
 namespace netsum::seal {
-namespace {
-
-const unsigned char* in(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
-unsigned char* out_of(std::byte* bytes) {
-  return reinterpret_cast<unsigned char*>(bytes);
-}
-
-}  // namespace
-
 void Agreement::Free::operator()(evp_pkey_st* key) const {
   EVP_PKEY_free(key);
 }
 
 Agreement::Agreement(std::string_view secret, std::span<const std::byte, 32> drawn)
     : secret_(PacketKey::extracted("netsum private sums", std::as_bytes(std::span(secret)))),
-      pair_(EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, nullptr, in(drawn.data()), drawn.size())) {
+      pair_(EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, nullptr, as_unsigned(drawn.data()), drawn.size())) {
   std::size_t bytes = own_.size();
-  if (!pair_ || EVP_PKEY_get_raw_public_key(pair_.get(), out_of(own_.data()), &bytes) != 1) throw std::bad_alloc();
+  if (!pair_ || EVP_PKEY_get_raw_public_key(pair_.get(), as_unsigned(own_.data()), &bytes) != 1) throw std::bad_alloc();
 }
 
 std::optional<PacketKey> Agreement::shared_with(const PublicKey& peer) const {
   const std::unique_ptr<evp_pkey_st, Free> other(
-      EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, in(peer.data()), peer.size()));
+      EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, as_unsigned(peer.data()), peer.size()));
   struct FreeContext {
     void operator()(EVP_PKEY_CTX* context) const { EVP_PKEY_CTX_free(context); }
   };
@@ -42,7 +32,7 @@ std::optional<PacketKey> Agreement::shared_with(const PublicKey& peer) const {
   // It refuses the points that give all zeros to everybody (RFC 7748 §6.1).
   const bool good = other && context && EVP_PKEY_derive_init(context.get()) == 1 &&
                     EVP_PKEY_derive_set_peer(context.get(), other.get()) == 1 &&
-                    EVP_PKEY_derive(context.get(), out_of(shared.data()), &bytes) == 1;
+                    EVP_PKEY_derive(context.get(), as_unsigned(shared.data()), &bytes) == 1;
   const PacketKey key{shared};
   wipe(shared);
   return good ? std::optional(key) : std::nullopt;
