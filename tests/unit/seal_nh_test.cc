@@ -8,19 +8,12 @@
 #include "base/bytes.h"
 #include "seal/nh.h"
 #include "seal/tagger.h"
-#include "support/virtual_network.h"
+#include "support/random_bytes.h"
 
 namespace netsum::seal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-
-Bytes random_bytes(std::size_t count, std::uint64_t seed) {
-  testing::Random random(seed);
-  Bytes bytes(count);
-  for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
-  return bytes;
-}
 
 // From the definition, a pair of words at a time.
 Bytes reference(const Bytes& key, std::span<const std::byte> content) {
@@ -47,7 +40,7 @@ class Nh : public ::testing::TestWithParam<std::int64_t> {
 };
 
 TEST_P(Nh, EveryLengthAndAlignmentAgreesWithTheDefinition) {
-  const Bytes key = random_bytes(nh_key_bytes, 1), bytes = random_bytes(5000, 2);
+  const Bytes key = testing::random_bytes(nh_key_bytes, 1), bytes = testing::random_bytes(5000, 2);
   for (std::size_t length = 0; length < 4900; length += 64) {
     const auto content = std::span(bytes).subspan(length % 67, length);
     Bytes hashes(80);
@@ -73,7 +66,7 @@ TEST_P(Nh, TagsAreAsDescribed) {
 }
 
 TEST_P(Nh, TheLongestContentHasATag) {
-  const Bytes content = random_bytes(Tagger::longest, 3);
+  const Bytes content = testing::random_bytes(Tagger::longest, 3);
   const Tagger tagger{PacketKey(std::array<std::byte, PacketKey::size>{})};
   EXPECT_NE(tagger.tag(content, 1), tagger.tag(content, 2));
 }

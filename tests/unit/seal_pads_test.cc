@@ -12,22 +12,15 @@
 #include "base/bytes.h"
 #include "seal/linear_hash.h"
 #include "seal/private_sums.h"
-#include "support/virtual_network.h"
+#include "support/random_bytes.h"
 
 namespace netsum::seal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
 
-Bytes drawn_bytes(std::size_t count, std::uint64_t seed) {
-  testing::Random random(seed);
-  Bytes bytes(count);
-  for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
-  return bytes;
-}
-
 PacketKey key_of(std::uint64_t seed) {
-  const Bytes bytes = drawn_bytes(PacketKey::size, seed);
+  const Bytes bytes = testing::random_bytes(PacketKey::size, seed);
   return PacketKey(std::span<const std::byte, PacketKey::size>(bytes));
 }
 
@@ -65,7 +58,7 @@ TEST_P(PadsOnTarget, AreOpenSslsKeyStreams) {
   const std::array<PadKey, 3> pads{PadKey(keys[0]), PadKey(keys[1]), PadKey(keys[2])};
   const std::array<PadTerm, 3> terms{PadTerm{&pads[0], true}, {&pads[1], false}, {&pads[2], true}};
   for (std::size_t length = 0; length < 1100; length += length < 80 ? 8 : 136) {
-    const Bytes values = drawn_bytes(length + 7, length);
+    const Bytes values = testing::random_bytes(length + 7, length);
     const auto from = std::span(values).subspan(length % 8, length);
     const PadPlace place{0x0123456789abcdefU + length, (std::uint64_t{length} << 48) + 0xffffffffU};
     for (const std::size_t width : {1U, 2U, 4U, 8U}) {
@@ -98,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(EveryTarget, PadsOnTarget, ::testing::ValuesIn(hwy::Sup
 struct Ring {
   explicit Ring(std::uint32_t ranks, const std::string& secret = "a secret of the ranks", std::uint64_t seed = 0) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      const Bytes drawn = drawn_bytes(32, seed + rank);
+      const Bytes drawn = testing::random_bytes(32, seed + rank);
       agreements.emplace_back(secret, std::span<const std::byte, 32>(drawn));
       all.push_back(agreements.back().own());
     }
@@ -190,7 +183,7 @@ TEST(PrivateSums, ForgedPublicKeysGiveNoKeys) {
 // From the definition.
 TEST_P(PadsOnTarget, AHashIsLinear) {
   const LinearHash hash(key_of(9), 3000);
-  const Bytes some = drawn_bytes(12000, 1), more = drawn_bytes(12000, 2);
+  const Bytes some = testing::random_bytes(12000, 1), more = testing::random_bytes(12000, 2);
   const auto small = [](const Bytes& bytes, std::size_t i) {  // the sum of two does not overflow
     return static_cast<std::int32_t>(load_le<std::uint32_t>(bytes.data() + i * 4)) / 2;
   };
