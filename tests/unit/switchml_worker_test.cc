@@ -172,8 +172,9 @@ TEST_F(WorkerTest, NarrowValuesTravelAsTheyAre) {
   }
 }
 
-// Rank 1 takes part 1 alone. It is acknowledged the others, and takes a result, which IP multicast brings, for that.
-TEST_F(WorkerTest, AReduceScatterTakesItsOwnPartAlone) {
+// Rank 1 takes part 1 alone, and adds its own values to what comes. It is acknowledged the others, and takes a result, which
+// IP multicast brings, for that.
+TEST_F(WorkerTest, AReduceScatterKeepsItsOwnPart) {
   std::vector<std::int32_t> in(3 * 300), out(300, -1);
   std::iota(in.begin(), in.end(), 0);
   stream::Operation operation{
@@ -187,9 +188,12 @@ TEST_F(WorkerTest, AReduceScatterTakesItsOwnPartAlone) {
     const std::uint32_t part = number % 3, of_part = number / 3;
     const auto sent = take();
     EXPECT_EQ(number, sent.header.chunk);
-    EXPECT_EQ(of_part == 0 ? 256 : 44, sent.header.elements);
-    EXPECT_EQ(part * 300 + of_part * 256, load_le<std::uint32_t>(sent.payload.data()));
     const bool own = part == 1;
+    const std::uint16_t elements = of_part == 0 ? 256 : 44;
+    EXPECT_EQ(own ? 0 : elements, sent.header.elements);
+    if (!own) {
+      EXPECT_EQ(part * 300 + of_part * 256, load_le<std::uint32_t>(sent.payload.data()));
+    }
     EXPECT_EQ(!own, sent.header.acknowledge_only);
     wire::switchml::ChunkHeader empty = sent.header;
     empty.acknowledge_only = false;
@@ -199,13 +203,13 @@ TEST_F(WorkerTest, AReduceScatterTakesItsOwnPartAlone) {
       receive(result(empty, 0, acknowledgement));
       EXPECT_EQ(before, worker.counters().results) << "it wants its values";
     }
-    empty.elements = own || number == 5 ? sent.header.elements : std::uint16_t{0};
+    empty.elements = own || number == 5 ? elements : std::uint16_t{0};
     receive(empty.elements == 0 ? result(empty, 0, acknowledgement) : result(empty, 7 + static_cast<std::int32_t>(number)));
     EXPECT_EQ(before + 1, worker.counters().results);
   }
   EXPECT_EQ(std::vector<std::uint64_t>{0}, worker.take_completed());
-  std::vector<std::int32_t> expected(300, 8);
-  std::fill(expected.begin() + 256, expected.end(), 11);
+  std::vector<std::int32_t> expected(in.begin() + 300, in.begin() + 600);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += i < 256 ? 8 : 11;
   EXPECT_EQ(expected, out);
 }
 

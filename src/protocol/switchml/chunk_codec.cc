@@ -188,6 +188,20 @@ void ChunkCodec::encode_plain(const stream::Operation& operation, std::uint64_t 
   }
 }
 
+ChunkCodec::Values ChunkCodec::with_own(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                                        const std::uint8_t* exponents, Values others, bool nonfinite) {
+  const stream::OnWire wire = stream::on_wire(operation);
+  const std::size_t bytes = others.payload.size(), values = bytes / bytes_of(wire.dtype);
+  const std::size_t mask_bytes = 2 * wire::switchml::mask_bytes(values);
+  if (with_own_.size() < bytes + mask_bytes) with_own_.resize(bytes + mask_bytes);
+  const std::span<std::byte> payload(with_own_.data(), bytes), masks(payload.data() + bytes, nonfinite ? mask_bytes : 0);
+  encode(operation, offset, elements, exponents, payload.data(), masks);
+  kernels::combine(wire.op, wire.dtype, payload.data(), others.payload.data(), values);
+  if (masks.empty()) return {payload, others.masks};
+  if (!others.masks.empty()) kernels::or_bytes(masks.data(), others.masks.data(), masks.size());
+  return {payload, masks};
+}
+
 void ChunkCodec::examine(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                          const std::uint8_t* exponents) {
   if (!stream::uses_exponents(operation)) return;

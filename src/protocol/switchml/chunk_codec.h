@@ -44,6 +44,14 @@ class ChunkCodec {
   void encode(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
               const std::uint8_t* exponents, std::byte* payload, std::span<std::byte> masks);
 
+  struct Values {
+    std::span<const std::byte> payload, masks;
+  };
+  // The sum of the other ranks' values and of what encode() makes of this one's, with masks if it is `nonfinite`. Valid
+  // until the next call.
+  [[nodiscard]] Values with_own(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
+                                const std::uint8_t* exponents, Values others, bool nonfinite);
+
   // Counts, in a sample, the values of [offset, offset + elements) that encode() with these exponents makes 0.
   void examine(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements,
                const std::uint8_t* exponents);
@@ -75,6 +83,7 @@ class ChunkCodec {
   std::optional<seal::Pads> pads_;
   std::optional<seal::LinearHash> hash_;
   std::vector<std::byte> unmasked_;
+  std::vector<std::byte> with_own_;  // a packet's payload and masks; empty until it is needed
 };
 
 }  // namespace netsum::switchml

@@ -62,6 +62,14 @@ struct Place {
     return chunk->elements == 0 ? 0 : chunk->elements + active->check_words;
   }
 
+  // Whether the rank adds its own values to the sum of the others', as nobody else needs them. What is added in rank order
+  // is added at the switch.
+  [[nodiscard]] bool keeps(std::uint32_t rank, std::uint32_t world_size) const {
+    return world_size > 1 && chunk->elements != 0 && !is_float(active->wire.dtype) &&
+           stream::takes_alone(active->operation, rank, chunk->part);
+  }
+  [[nodiscard]] bool nonfinite() const { return active->scanned && active->nonfinite[active->stripes.stripe(chunk->index)]; }
+
   // The operation, or the part of it that the chunk belongs to, as the codec sees it.
   [[nodiscard]] Seen given(std::uint32_t rank) const { return {active->operation, rank, chunk->part, false}; }
   [[nodiscard]] Seen taken(std::uint32_t rank) const { return {active->operation, rank, chunk->part, true}; }

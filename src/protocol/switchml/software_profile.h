@@ -35,7 +35,6 @@ class SoftwareProfile {
   [[nodiscard]] bool has_number(const Slot&) const { return true; }
 
   void examine(const Slot& slot, const Place& place) {
-    if (slot.header.elements == 0) return;
     codec_.examine(place.given(config_.rank), place.chunk->offset, place.chunk->elements, slot.all.data());
   }
 
@@ -118,8 +117,14 @@ class SoftwareProfile {
                        std::uint64_t{place.chunk->elements} * 4);
       return true;
     }
-    return codec_.decode(place.taken(config_.rank), place.chunk->offset, place.chunk->elements, slot.all.data(),
-                         result.payload.data(), result.masks);
+    const Seen taken = place.taken(config_.rank);
+    const Chunk& chunk = *place.chunk;
+    if (!place.keeps(config_.rank, config_.world_size)) {
+      return codec_.decode(taken, chunk.offset, chunk.elements, slot.all.data(), result.payload.data(), result.masks);
+    }
+    const ChunkCodec::Values sum = codec_.with_own(place.given(config_.rank), chunk.offset, chunk.elements, slot.all.data(),
+                                                   {result.payload, result.masks}, place.nonfinite());
+    return codec_.decode(taken, chunk.offset, chunk.elements, slot.all.data(), sum.payload.data(), sum.masks);
   }
 
   // As soon as there are packets behind it.

@@ -96,15 +96,15 @@ struct Worker::Impl {
     const ActiveOperation& active = *place.active;
     const std::uint32_t of_part = slot.chunk.part;
     slot.round = Round::values;
-    slot.header.elements = stream::contributes(active.operation, config.rank, of_part)
-                               ? static_cast<std::uint16_t>(place.elements_on_wire())
-                               : 0;
+    const bool sends =
+        stream::contributes(active.operation, config.rank, of_part) && !place.keeps(config.rank, config.world_size);
+    slot.header.elements = sends ? static_cast<std::uint16_t>(place.elements_on_wire()) : 0;
     const bool fixed_point = active.scanned && slot.chunk.elements != 0;
     if (fixed_point && !active.exchanged) {
       scan(place);
       slot.all.fill(*config.fixed_exponent);
     }
-    slot.header.masks = fixed_point && active.nonfinite[active.stripes.stripe(slot.chunk.index)];
+    slot.header.masks = slot.header.elements != 0 && place.nonfinite();
     slot.header.dtype = active.wire.dtype;
     slot.header.op = active.wire.op;
     slot.header.acknowledge_only = !stream::takes(active.operation, config.rank, of_part);
