@@ -58,7 +58,7 @@ CHUNKS = (CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, ACK)
 COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
 SEAL = (0, 0, 16, 24)
 VERSION_BIT, MASKS_BIT, UNWANTED_BIT = 1, 2, 4
-NONE_AHEAD, MOST_SLOTS = 0xff, 4096
+NONE_AHEAD, MOST_SLOTS = 0xff, 2 * 4096
 
 Packet = namedtuple("Packet", "source target type protection sender job rank_epoch chunk operation signature ahead_chunk "
                               "ahead_operation values slot elements exponent_count flags exponents payload masks body")

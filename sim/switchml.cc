@@ -9,6 +9,7 @@
 #include "jobs/switchml_job.h"
 #include "jobs/switchml_terms.h"
 #include "protocol/switchml/probe.h"
+#include "protocol/switchml/windows.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
 #include "service/switchml_service.h"
@@ -51,7 +52,8 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
         const JobCounters& c = *machine.job_counters(epoch);
         if (job.agreed && c.dropped_early != 0) throw Violation("a worker went on before its slot's chunk was complete");
         if (job.agreed && c.dropped_mismatch != 0) throw Violation("a mismatch was found in calls that agree");
-        if (machine.slots_in_use(epoch) > 2 * job.slots) throw Violation("a job uses more slots than it owns");
+        if (machine.slots_in_use(epoch) > 2 * switchml::windows * job.slots)
+          throw Violation("a job uses more slots than it owns");
       }
     }
   }

@@ -236,7 +236,7 @@ class Job {
   void check_slots() const {
     if constexpr (requires { switch_.job(); }) {
       const switchml::Switch::Job& job = switch_.job();
-      for (std::size_t number = 0; number < shared_->setup.slots; ++number) {
+      for (std::size_t number = 0; number < std::size_t{shared_->setup.slots} * switchml::windows; ++number) {
         SlotState slot;
         for (std::size_t version = 0; version < 2; ++version) slot.versions[version] = version_of(job, number * 2 + version);
         for (const Rank& rank : ranks_) {

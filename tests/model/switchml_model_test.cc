@@ -86,6 +86,17 @@ TEST(SwitchmlModel, RanksThatTakeNoValues) {
   holds("3 workers, 1 slot, reduce, int32", {3, 1, {to_root, i(1)}});
 }
 
+// In windows of their own, in whatever order they end.
+constexpr Call words{1, DType::int32, stream::Collective::broadcast};
+TEST(SwitchmlModel, ReduceScattersBesideBroadcasts) {
+  holds("2 workers, 1 slot, parts beside broadcasts", {2, 1, {scattered(2), words, scattered(2)}, 2});
+  holds<BothPaths>("2 workers, 1 slot, an all-reduce beside a broadcast", {2, 1, {f(2), words}, 2});
+}
+
+TEST(TreeModel, ReduceScattersBesideBroadcasts) {
+  holds<RealTree>("1 + 1 workers, 2 leaves, parts beside a broadcast", {2, 1, {scattered(2), words}, 2, {1, 1}});
+}
+
 TEST(SwitchmlModel, BothPathsOfTheSwitchAreTheSame) {
   holds<BothPaths>("2 workers, 1 slot, 3 chunks, int32, both paths", {2, 1, {i(513)}});
   holds<BothPaths>("3 workers, 1 slot, 2 chunks, float32, both paths", {3, 1, {f(2)}});

@@ -1,6 +1,7 @@
 // The switch with hand-made packets; and the published Algorithm 3, to show why it is not what we run.
 
 #include "protocol/switchml/switch.h"
+#include "protocol/switchml/windows.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -362,7 +363,7 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   receive(good, host(1));  // another source
   EXPECT_EQ(1U, counters().dropped_source);
   wire::switchml::ChunkHeader far = chunk(0, 0);
-  far.slot = 2;
+  far.slot = 2 * switchml::windows;
   receive(0, far, 1);
   EXPECT_EQ(1U, counters().dropped_slot);
   std::map<std::string, Endpoint> sources;
@@ -387,6 +388,32 @@ TEST_F(SwitchTest, ForeignAndForgedPacketsAreCountedAndDropped) {
   EXPECT_EQ(1U, switch_.counters().malformed[static_cast<std::size_t>(wire::ParseError::checksum)]);
   EXPECT_EQ(0U, counters().contributions);
   EXPECT_TRUE(sink_.sent().empty());
+}
+
+// One rank reduces and the other broadcasts: their chunks are in the two windows, and do not meet in a slot.
+TEST_F(SwitchTest, ACallOfTheOtherKindIsAMismatch) {
+  for (const bool broadcast_is_first : {false, true}) {
+    wire::switchml::ChunkHeader sum = chunk(0, 0), broadcast = chunk(0, 0);
+    sum.operation = broadcast.operation = broadcast_is_first ? 2 : 1;
+    sum.slot = broadcast_is_first ? 1 : 0;
+    broadcast.slot = static_cast<std::uint16_t>(sum.slot + 2);
+    broadcast.signature = 6;
+    receive(broadcast_is_first ? 1U : 0U, broadcast_is_first ? broadcast : sum, 1);
+    EXPECT_TRUE(sink_.sent().empty());
+    receive(broadcast_is_first ? 0U : 1U, broadcast_is_first ? sum : broadcast, 1);
+    ASSERT_EQ(ranks, sink_.sent().size()) << "each is told once";
+    for (const Datagram& sent : sink_.sent()) {
+      wire::switchml::Common common{};
+      wire::switchml::MismatchPacket mismatch{};
+      ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_common(sent.bytes, common));
+      ASSERT_EQ(wire::ParseError::none, wire::switchml::parse_mismatch(sent.bytes, common, mismatch));
+      EXPECT_EQ(sum.operation, mismatch.operation);
+      EXPECT_EQ(broadcast_is_first ? 1U : 0U, mismatch.first_rank);
+      EXPECT_EQ(broadcast_is_first ? 0U : 1U, mismatch.second_rank);
+    }
+    sink_.clear();
+  }
+  EXPECT_EQ(0U, counters().chunks);
 }
 
 TEST_F(SwitchTest, ValuesOfAnotherLengthAreNotAdded) {
@@ -496,7 +523,7 @@ TEST_F(SwitchTest, ACopyHasTheSameStateAndGoesItsOwnWay) {
   receive(packet, host(0));
   const auto with_masks = state(switch_);
   EXPECT_NE(before, with_masks);
-  EXPECT_EQ(std::byte{1}, with_masks[with_masks.size() - 3]);  // then slot 1, which is not in use
+  EXPECT_EQ(std::byte{1}, with_masks[with_masks.size() - 7]);  // then three slots that are not in use
   switch_ = std::move(copy);
   receive(1, chunk(0, 0), 10);
   EXPECT_EQ((Sums{13, 13}), take_results());

@@ -233,6 +233,29 @@ TEST_F(WorkerTest, AnAllGatherGivesItsOwnPartAlone) {
   EXPECT_EQ((std::vector<std::int32_t>{0, 0, 0, 0, 11, 11, 11, 11, 2, 2, 2, 2}), out);
 }
 
+// An all-gather has a window of its own, beside a reduce-scatter whose chunks fill theirs, and ends when it is done.
+TEST_F(WorkerTest, WhatLoadsTheOtherDirectionDoesNotWait) {
+  submit(0, 2000);
+  EXPECT_EQ(2U, sink.sent().size());
+  static_cast<void>(take());
+  static_cast<void>(take());
+  std::vector<std::byte> bytes(12);
+  const stream::Operation broadcast{
+      .number = 1, .collective = stream::Collective::broadcast, .elements = 12, .root = 0, .data = bytes.data()};
+  ASSERT_TRUE(worker.submit(broadcast, now, sink));
+  const auto sent = take();
+  EXPECT_EQ(config().slots, sent.header.slot);
+  EXPECT_EQ(1U, sent.header.operation);
+  wire::switchml::ChunkHeader header = sent.header;
+  header.elements = 3;
+  receive(result(header, 7));
+  EXPECT_EQ(worker.take_completed(), std::vector<std::uint64_t>{1});
+  EXPECT_FALSE(worker.idle());
+  // What is behind the broadcast waits for its own window alone.
+  submit(2, 10);
+  EXPECT_TRUE(sink.sent().empty());
+}
+
 // Alg. 4: a result makes its slot send the chunk one window further, in the slot's other version.
 TEST_F(WorkerTest, AResultMovesItsSlotOn) {
   submit(0, 700);
@@ -663,7 +686,7 @@ TEST_F(WorkerTest, AnswersThatDoNotFitAreMalformed) {
   };
   changed([](auto& h) { ++h.signature; });
   changed([](auto& h) { --h.elements; });
-  changed([](auto& h) { h.slot = 2; });
+  changed([](auto& h) { h.slot = 4; });
   changed([](auto& h) {  // a look-ahead that nobody asked for
     h.ahead_operation = 0;
     h.exponents = 1;

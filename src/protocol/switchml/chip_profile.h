@@ -64,7 +64,7 @@ class ChipProfile {
     if (header.type != wire::chip::Type::result) return malformed(counters, wire::ParseError::type);
     const std::size_t bytes = std::size_t{config_.packet_elements} * 4;
     if (parsed.payload.size() != bytes) return malformed(counters, wire::ParseError::length);
-    if (header.slot >= in_flight.window || header.rank >= config_.world_size) {
+    if (header.slot >= in_flight.slots.size() || header.rank >= config_.world_size) {
       return malformed(counters, wire::ParseError::field);
     }
     Slot& slot = in_flight.slots[header.slot];

@@ -1,5 +1,5 @@
-// What a worker's lane has in flight: its pending operations as one stream of chunks, and a slot for each of a window of
-// them. Internal to the worker.
+// What a worker's lane has in flight: its pending operations as a stream of chunks for each window (windows.h), and a slot
+// for each chunk of a window. Internal to the worker.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "base/time.h"
 #include "protocol/switchml/stripes.h"
+#include "protocol/switchml/windows.h"
 #include "stream/operation.h"
 #include "stream/tensor.h"
 #include "wire/switchml.h"
@@ -24,7 +25,8 @@ struct ActiveOperation {
   std::uint32_t signature = 0;
   stream::OnWire wire;
   Stripes stripes;
-  std::uint64_t base = 0;         // position of its first chunk in the lane's stream
+  std::size_t window = 0;         // window_of() it
+  std::uint64_t base = 0;         // position of its first chunk in the window's stream
   std::uint64_t remaining = 0;    // chunks without a result
   bool scanned = false;           // its values are in block fixed point
   bool exchanged = false;         // and need exponents that the ranks agree on
@@ -49,7 +51,7 @@ class Seen {
   std::optional<stream::Operation> part_;
 };
 
-// A chunk of the lane's stream, one of a slot's.
+// A chunk of a window's stream, one of a slot's.
 struct Place {
   ActiveOperation* active = nullptr;
   const Chunk* chunk = nullptr;
@@ -81,6 +83,7 @@ enum class Round : std::uint8_t { idle, exponents, values };
 struct Slot {
   static constexpr std::uint64_t no_next = UINT64_MAX;
 
+  std::size_t window = 0;
   std::uint64_t position = 0;
   Round round = Round::idle;
   std::uint8_t version = 0;  // of the round in flight, or of the next one
@@ -103,21 +106,28 @@ struct Slot {
 };
 
 struct InFlight {
-  InFlight(std::uint32_t slots_in_window, std::size_t most_operations)
-      : window(slots_in_window), slots(window), operations(std::bit_ceil(most_operations)), mask(operations.size() - 1) {
-    for (std::uint32_t i = 0; i < window; ++i) {
-      slots[i].position = i;
+  InFlight(std::uint32_t slots_in_window, std::uint32_t of_windows, std::size_t most_operations)
+      : each(slots_in_window),
+        slots(std::size_t{each} * of_windows),
+        operations(std::bit_ceil(most_operations)),
+        mask(operations.size() - 1) {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      slots[i].window = i / each;
+      slots[i].position = i % each;
       slots[i].header.slot = static_cast<std::uint16_t>(i);
     }
   }
 
-  std::uint32_t window;
+  std::uint32_t each;  // slots of a window
 
   std::vector<Slot> slots;
-  std::vector<ActiveOperation> operations;  // ring by operation number, as long as a power of two
-  std::uint64_t mask;                       // of a number's place there
-  std::uint64_t front = 0, back = 0;        // pending numbers: [front, back)
-  std::uint64_t end_position = 0;
+  std::vector<ActiveOperation> operations;            // ring by operation number, as long as a power of two
+  std::uint64_t mask;                                 // of a number's place there
+  std::uint64_t front = 0, back = 0;                  // pending numbers: [front, back)
+  std::array<std::uint64_t, windows> end_position{};  // of the windows' streams
+
+  // The slot of a position.
+  [[nodiscard]] Slot& slot_at(std::size_t window, std::uint64_t position) { return slots[window * each + position % each]; }
 
   [[nodiscard]] ActiveOperation& at(std::uint64_t number) { return operations[number & mask]; }
   [[nodiscard]] const ActiveOperation& at(std::uint64_t number) const { return operations[number & mask]; }
@@ -130,10 +140,10 @@ struct InFlight {
 
   // Looks for the slot's next chunk in the operations that have been submitted.
   void look_ahead(Slot& slot) {
-    const std::uint64_t position = slot.position + window;
+    const std::uint64_t position = slot.position + each;
     for (std::uint64_t number = std::max(slot.header.operation, front); number < back; ++number) {
       const ActiveOperation& active = at(number);
-      if (position < active.base + active.stripes.chunks()) {
+      if (active.window == slot.window && position < active.base + active.stripes.chunks()) {
         slot.ahead = active.stripes.at(position - active.base);
         slot.next = number;
         return;
@@ -142,9 +152,11 @@ struct InFlight {
     slot.next = Slot::no_next;
   }
 
+  // Of its window.
   [[nodiscard]] bool is_oldest(const Slot& slot) const {
-    return std::none_of(slots.begin(), slots.end(),
-                        [&](const Slot& other) { return other.round != Round::idle && other.position < slot.position; });
+    return std::none_of(slots.begin(), slots.end(), [&](const Slot& other) {
+      return other.round != Round::idle && other.window == slot.window && other.position < slot.position;
+    });
   }
 };
 

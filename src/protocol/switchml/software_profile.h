@@ -67,7 +67,7 @@ class SoftwareProfile {
     if (packet.bytes.size() < wire::switchml::chunk_header_bytes) return {};
     const wire::switchml::ChunkFields fields{packet.bytes.data()};
     const std::size_t number = fields.round() / 2;
-    if (number >= in_flight.window) return {};
+    if (number >= in_flight.slots.size()) return {};
     Slot& slot = in_flight.slots[number];
     const wire::switchml::ChunkHeader& header = slot.header;
     const bool alike = slot.round == Round::values && !header.masks && !header.acknowledge_only && header.elements != 0 &&
@@ -150,7 +150,7 @@ class SoftwareProfile {
     const wire::ParseError error = wire::switchml::parse_chunk(bytes, common, chunk);
     if (error != wire::ParseError::none) return malformed(counters, error);
     const wire::switchml::ChunkHeader& header = chunk.header;
-    if (header.slot >= in_flight.window) return malformed(counters, wire::ParseError::field);
+    if (header.slot >= in_flight.slots.size()) return malformed(counters, wire::ParseError::field);
     Slot& slot = in_flight.slots[header.slot];
     const Round round = common.type == wire::switchml::Type::exponent_result ? Round::exponents : Round::values;
     const bool acknowledged = common.type == wire::switchml::Type::acknowledgement;
@@ -176,7 +176,7 @@ class SoftwareProfile {
     wire::switchml::WaitingPacket waiting{};
     const wire::ParseError error = wire::switchml::parse_waiting(bytes, common, waiting);
     if (error != wire::ParseError::none) return malformed(counters, error);
-    if (waiting.slot >= in_flight.window) return malformed(counters, wire::ParseError::field);
+    if (waiting.slot >= in_flight.slots.size()) return malformed(counters, wire::ParseError::field);
     return waiting;
   }
 

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "kernels/kernels.h"
 #include "protocol/switchml/switch_job.h"
+#include "protocol/switchml/windows.h"
 #include "wire/epochs.h"
 
 namespace netsum::switchml {
@@ -64,7 +65,7 @@ wire::switchml::Ranks Switch::Job::missing(const SlotState& slot) const {
 }
 
 std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
-  return (slot_bytes(packet_elements) * 2 + gathered_bytes(packet_elements) * ranks) * slots;
+  return (slot_bytes(packet_elements) * 2 * windows + gathered_bytes(packet_elements) * ranks) * slots;
 }
 
 std::size_t Switch::memory_bytes(const SwitchJobConfig& config) {
@@ -81,7 +82,7 @@ std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slo
   const std::size_t member = sizeof(Member) + 2 * sizeof(Endpoint) + 4 * sizeof(std::uint64_t) +
                              sizeof(wire::switchml::Ranks) + sizeof(Job::Reported);
   const std::size_t rank = sizeof(std::uint32_t) + sizeof(Origin);  // its epoch, and where it is
-  return memory_bytes(packet_elements, slots, gathers ? ranks : 0) + sizeof(Job) + std::size_t{slots} * 2 * round +
+  return memory_bytes(packet_elements, slots, gathers ? ranks : 0) + sizeof(Job) + std::size_t{slots} * windows * 2 * round +
          members * member + ranks * rank;
 }
 
@@ -185,14 +186,14 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
     if (std::find(switches.begin(), switches.end(), true) != switches.end()) job->reported.resize(members);
   }
   job->folded_epochs = wire::fold_epochs(config.tree ? config.tree->rank_epochs : epochs);
-  job->audience = Audience(std::move(endpoints), config.group, config.group_within_host, listeners, config.slots);
-  job->slots.resize(std::size_t{config.slots} * 2);
+  job->audience = Audience(std::move(endpoints), config.group, config.group_within_host, listeners, config.slots * windows);
+  job->slots.resize(std::size_t{config.slots} * windows * 2);
   job->rest.resize(job->slots.size());
   job->seen = BitRows(job->slots.size(), job->origins.size());
   job->told = BitRows(job->slots.size(), members);
   job->quiet = BitRows(job->slots.size(), members);
   if (!job->is_root()) job->asked = BitRows(job->slots.size(), members);
-  job->overtaken = stream::Overtaken(config.slots, members);
+  for (Job::Window& window : job->of_window) window.overtaken = stream::Overtaken(config.slots, members);
   job->memory = memory;
   job->slot_bytes = slot_bytes(config.packet_elements);
   if (config.security != PacketSecurity::none) job->seals.reset(new SwitchSeals(config));
@@ -310,10 +311,12 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
   };
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
     return drop(counters.dropped_shape);
-  if (chunk.header.slot >= job.config.slots) return drop(counters.dropped_slot);
+  if (!job.has_slot(chunk.header.slot)) return drop(counters.dropped_slot);
   if (chunk.payload.size() >
       wire::switchml::most_payload_bytes(job.config.packet_elements, chunk.header.dtype, chunk.header.op))
     return drop(counters.dropped_shape);
+  // What spreads values carries words, and there is no memory to gather floats.
+  if (chunk.header.slot >= job.config.slots && is_float(chunk.header.dtype)) return drop(counters.dropped_slot);
   // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
   if (sender.from_switch && sender.summed == is_float(chunk.header.dtype)) return drop(counters.dropped_shape);
   if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);
@@ -342,6 +345,7 @@ Switch::SlotState* Switch::place(Job& job, const RxView& packet, const wire::swi
   const std::size_t number = job.number_of(slot);
   const SlotState& other = job.slots[number ^ 1U];
   if (is_float(header.dtype) && other.gathers()) return drop(counters.dropped_early);
+  if (SlotState* const clash = job.another_call(number, header.operation)) return clash;
   open(job, number, header, values, common.sender, sink);
   return &slot;
 }
@@ -349,6 +353,7 @@ Switch::SlotState* Switch::place(Job& job, const RxView& packet, const wire::swi
 void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeader& header, bool values, std::uint16_t rank,
                   Sink& sink) {
   SlotState& slot = job.slots[number];
+  Job::Window& window = job.of_window[job.window_of(number)];
   if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
   if (slot.quiet) job.quiet.clear(number);
   slot = {.operation = header.operation,
@@ -362,7 +367,9 @@ void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeade
           .ahead_operation = header.ahead_operation,
           .ahead_chunk = header.ahead_chunk,
           .first_rank = rank,
-          .place = job.overtaken.open(static_cast<std::uint32_t>(number))};
+          .place = window.overtaken.open(static_cast<std::uint32_t>(number))};
+  window.newest = header.operation;
+  ++window.open;
   job.seen.clear(number);
   if (!job.is_root()) {
     job.rest[number] = {};
@@ -502,7 +509,7 @@ void Switch::complete(Job& job, SlotState& slot, Sink& sink) {
     slot.sent = true;
     return send_sum(job, slot, sink);
   }
-  slot.complete = true;
+  job.finish(slot);
   send_result(job, slot, sink);
 }
 
@@ -570,7 +577,8 @@ bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
 
 // Not for child switches: they decide by themselves, as they send sums in the order in which their ranks let them.
 void Switch::tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink) {
-  job.overtaken.contributed(static_cast<std::uint32_t>(member), slot.place, [&](std::uint32_t round, std::uint64_t place) {
+  stream::Overtaken& overtaken = job.of_window[job.window_of(job.number_of(slot))].overtaken;
+  overtaken.contributed(static_cast<std::uint32_t>(member), slot.place, [&](std::uint32_t round, std::uint64_t place) {
     SlotState& other = job.slots[round];
     const std::uint32_t rank = job.config.tree ? job.config.tree->below[member].front() : static_cast<std::uint32_t>(member);
     if (other.place != place || other.complete || other.mismatch || job.has(other, rank)) return;

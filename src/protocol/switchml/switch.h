@@ -46,7 +46,7 @@ struct TreePlace {
 struct SwitchJobConfig {
   std::uint64_t epoch = 0;
   std::uint32_t packet_elements = 256;
-  std::uint32_t slots = 64;
+  std::uint32_t slots = 64;         // of each window (windows.h)
   std::vector<Member> members;      // by rank, or as in `tree`
   std::optional<Endpoint> group{};  // IP multicast: one result for all listening ranks (audience.h)
   bool group_within_host = false;

@@ -55,7 +55,8 @@ bool Switch::add_fast(const RxView& packet, Time now, Sink& sink) {
         !slot.used || (slot.complete && std::tuple(fields.operation(), fields.chunk(), true) > slot.identity() &&
                        (slot.operation != fields.operation() || slot.chunk != fields.chunk()));
     // The last round's result may still be asked for: it is overwritten only by what is right.
-    if (!opens || (checked && crc32c(covered, before) != fields.checksum())) return false;
+    if (!opens || job.may_clash(number, fields.operation()) || (checked && crc32c(covered, before) != fields.checksum()))
+      return false;
     open(job, number, fields.header(), true, rank, sink);
     std::memcpy(sum, values, fields.elements() * 4);
     slot.elements = fields.elements();

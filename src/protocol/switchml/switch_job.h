@@ -17,6 +17,7 @@
 #include "protocol/switchml/audience.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/switch_seals.h"
+#include "protocol/switchml/windows.h"
 #include "seal/uncopied.h"
 #include "stream/overtaken.h"
 #include "wire/switchml_alike.h"
@@ -117,7 +118,12 @@ struct alignas(cache_line) Switch::Job {
   std::vector<Origin> origins;  // by rank
   std::uint32_t rank_count = 0;
   std::uint32_t folded_epochs = 0;
-  stream::Overtaken overtaken;
+  struct Window {
+    stream::Overtaken overtaken;
+    std::uint64_t newest = 0;  // the operation of the round that was opened last
+    std::uint32_t open = 0;    // rounds without a result
+  };
+  std::array<Window, switchml::windows> of_window;
   Audience audience;  // of the members
   JobCounters counters;
   SwitchJobConfig config;
@@ -179,6 +185,30 @@ struct alignas(cache_line) Switch::Job {
   [[nodiscard]] std::span<std::byte> packet_of(const SlotState& slot) const {
     const std::size_t before = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.exponents);
     return {memory_of(slot) + payload_at - before, slot.result_bytes};
+  }
+
+  [[nodiscard]] bool has_slot(std::uint32_t number) const { return number < config.slots * switchml::windows; }
+  [[nodiscard]] std::size_t window_of(std::size_t number) const { return number < config.slots * 2 ? 0 : 1; }
+
+  // A rank whose call with this number is of the other kind has its chunks in the other window. They are met when an
+  // operation begins in this one: their rounds cannot end.
+  [[nodiscard]] bool may_clash(std::size_t number, std::uint64_t operation) const {
+    const std::size_t window = window_of(number);
+    return of_window[window ^ 1].open != 0 && of_window[window].newest != operation;
+  }
+  [[nodiscard]] SlotState* another_call(std::size_t number, std::uint64_t operation) {
+    if (!may_clash(number, operation)) return nullptr;
+    const auto first = slots.begin() + static_cast<std::ptrdiff_t>(window_of(number) == 0 ? config.slots * 2 : 0);
+    const auto last = first + static_cast<std::ptrdiff_t>(config.slots * 2);
+    const auto found = std::find_if(
+        first, last, [&](const SlotState& slot) { return slot.used && !slot.complete && slot.operation == operation; });
+    return found == last ? nullptr : &*found;
+  }
+
+  // The slot's round has its result.
+  void finish(SlotState& slot) {
+    slot.complete = true;
+    --of_window[window_of(number_of(slot))].open;
   }
 
   // The slot has the contribution of whoever has this bit.

@@ -44,7 +44,7 @@ void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switch
       wire::switchml::WaitingPacket waiting{};
       if (wire::switchml::parse_waiting(packet.bytes, common, waiting) != wire::ParseError::none)
         return job.drop(counters.dropped_shape, received);
-      if (waiting.slot >= job.config.slots) return job.drop(counters.dropped_slot, received);
+      if (!job.has_slot(waiting.slot)) return job.drop(counters.dropped_slot, received);
       if ((common.type == Type::waiting) != from_parent) return job.drop(counters.dropped_source, received);
       ++counters.told_by_parent;
       return from_parent ? on_waiting(job, waiting, now, sink) : on_missing(job, waiting);
@@ -66,7 +66,7 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
     return job.drop(counters.dropped_shape, packet);
   const wire::switchml::ChunkHeader& header = chunk.header;
-  if (header.slot >= job.config.slots) return job.drop(counters.dropped_slot, packet);
+  if (!job.has_slot(header.slot)) return job.drop(counters.dropped_slot, packet);
   SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
   const bool values = common.type != wire::switchml::Type::exponent_result;
   const bool acknowledged = common.type == wire::switchml::Type::acknowledgement;
@@ -86,7 +86,7 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   }
   ++counters.results_taken;
   if (slot.sent_in_batch == batch_) sink.flush();  // the sum is still referenced
-  slot.complete = true;
+  job.finish(slot);
   slot.masks = header.masks;
   slot.exponents = header.exponents;
   slot.elements = header.elements;

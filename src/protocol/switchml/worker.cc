@@ -24,8 +24,8 @@ struct Worker::Impl {
   explicit Impl(const WorkerConfig& c)
       : config(c),
         profile(c),
-        in_flight(c.slots, c.operations),
-        missing(c.slots),
+        in_flight(c.slots, c.chip ? 1 : windows, c.operations),
+        missing(in_flight.slots.size()),
         samples(c.in_tree ? stream::answers_in_tree : 1),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout, samples) {
     completed.reserve(c.operations);
@@ -73,7 +73,8 @@ struct Worker::Impl {
   // Opens the round that the slot's chunk needs: exponents first, unless the look-ahead brought them.
   void start_chunk(Slot& slot, ActiveOperation& active, bool exponents_known, Time now, Sink& sink) {
     const Place place{&active, &slot.chunk};
-    NETSUM_CHECK(slot.chunk.index < active.stripes.chunks() && slot.position == active.base + slot.chunk.index);
+    NETSUM_CHECK(slot.chunk.index < active.stripes.chunks() && slot.position == active.base + slot.chunk.index &&
+                 slot.window == active.window);
     slot.header.operation = active.operation.number;
     slot.header.chunk = slot.chunk.number;
     slot.header.signature = active.signature;
@@ -236,7 +237,7 @@ struct Worker::Impl {
     const bool ahead_known = !result.exponents.empty();
     if (ahead_known) take_exponents(slot, result.exponents);
     if (slot.next == Slot::no_next) in_flight.look_ahead(slot);  // it may have been submitted since
-    slot.position += config.slots;
+    slot.position += in_flight.each;
     if (--active.remaining == 0) finish(active.operation.number);
     if (slot.next == Slot::no_next) {
       slot.round = Round::idle;
@@ -365,21 +366,23 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.exchanged = active.scanned && !w.config.fixed_exponent;
   active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
                            {w.config.lane, w.config.lanes, w.run_chunks()}, active.scanned, active.operation.parts);
-  active.base = in_flight.end_position;
+  active.window = in_flight.slots.size() == in_flight.each ? 0 : window_of(active.operation);
+  std::uint64_t& end_position = in_flight.end_position[active.window];
+  active.base = end_position;
   active.remaining = active.stripes.chunks();
   active.together = false;
   active.exponents.assign(active.scanned ? active.stripes.blocks() : 0, not_scanned);
   active.nonfinite.assign(active.scanned ? active.stripes.count() : 0, false);
   in_flight.back = operation.number + 1;
-  in_flight.end_position += active.remaining;
+  end_position += active.remaining;
   if (active.remaining == 0) {
     w.finish(operation.number);
     return true;
   }
   // Alg. 4, l. 1-8: idle slots resume the stream.
-  const std::uint64_t last = std::min<std::uint64_t>(in_flight.end_position, active.base + w.config.slots);
+  const std::uint64_t last = std::min<std::uint64_t>(end_position, active.base + in_flight.each);
   for (std::uint64_t position = active.base; position < last; ++position) {
-    Slot& slot = in_flight.slots[position % w.config.slots];
+    Slot& slot = in_flight.slot_at(active.window, position);
     if (slot.round != Round::idle) continue;
     NETSUM_CHECK(slot.position == position);  // the next chunk of an idle slot
     slot.chunk = active.stripes.at(position - active.base);

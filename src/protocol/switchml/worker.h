@@ -1,4 +1,4 @@
-// The worker: SwitchML Algorithm 4 over a continuous stream of operations (Appendix B), with exponent look-ahead (§4.6).
+// The worker: SwitchML Algorithm 4 over continuous streams of operations (Appendix B), with exponent look-ahead (§4.6).
 //
 // One object serves one lane: the slots of one aggregator thread. Tensors are read when a chunk is sent and written when
 // its result arrives. No I/O, no clock, no allocation per packet.
@@ -33,7 +33,7 @@ struct WorkerConfig {
   std::uint32_t rank_epoch = 0;
   std::uint32_t folded_epochs = 0;  // wire::fold_epochs of all ranks
   std::uint32_t packet_elements = 256;
-  std::uint32_t slots = 64;
+  std::uint32_t slots = 64;                     // of each window (windows.h)
   std::uint32_t lane = 0, lanes = 1;            // this lane's share of the runs of stripes
   std::uint32_t run_bytes = default_run_bytes;  // of stripes that follow each other on a lane; the same at all ranks
   Endpoint aggregator;
