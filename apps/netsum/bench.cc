@@ -34,6 +34,8 @@ const char* to_string(CollectiveName collective) {
       return "reduce-scatter";
     case CollectiveName::all_gather:
       return "all-gather";
+    case CollectiveName::fsdp:
+      return "fsdp";
     case CollectiveName::reduce:
       return "reduce";
     case CollectiveName::broadcast:
@@ -57,7 +59,8 @@ class BenchCommand final : public Command {
     Settings& s = settings();
     s.add("protocol", options_.protocol, "NAME", "switchml, atp or netreduce");
     s.add("elements", options_.elements, "E",
-          "Elements of the tensor; for reduce-scatter and all-gather, of the equal parts of all ranks together");
+          "Elements of the tensor; for reduce-scatter, all-gather and each of fsdp's two, of the equal parts of all ranks "
+          "together");
     s.add("dtype", options_.dtype, "TYPE",
           "float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool; ATP and NetReduce sum only "
           "float32, float16, bfloat16 and int32");

@@ -16,10 +16,11 @@
 
 namespace netsum::app {
 
-enum class CollectiveName : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast, barrier };
-inline constexpr std::array every_collective{CollectiveName::all_reduce, CollectiveName::reduce_scatter,
-                                             CollectiveName::all_gather, CollectiveName::reduce,
-                                             CollectiveName::broadcast,  CollectiveName::barrier};
+// fsdp: a reduce-scatter and an all-gather in flight together, as FSDP has them in its backward pass.
+enum class CollectiveName : std::uint8_t { all_reduce, reduce_scatter, all_gather, fsdp, reduce, broadcast, barrier };
+inline constexpr std::array every_collective{
+    CollectiveName::all_reduce, CollectiveName::reduce_scatter, CollectiveName::all_gather, CollectiveName::fsdp,
+    CollectiveName::reduce,     CollectiveName::broadcast,      CollectiveName::barrier};
 // As on the command line.
 [[nodiscard]] const char* to_string(CollectiveName collective);
 [[nodiscard]] bool has_parts(CollectiveName collective);  // as many as ranks

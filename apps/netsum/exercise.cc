@@ -1,6 +1,7 @@
 #include "exercise.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "result_hash.h"
@@ -8,9 +9,15 @@
 namespace netsum::app {
 namespace {
 
+[[nodiscard]] std::span<const CollectiveName> collectives_of(const BenchOptions& options) {
+  static constexpr std::array pair{CollectiveName::reduce_scatter, CollectiveName::all_gather};
+  if (options.collective == CollectiveName::fsdp) return pair;
+  return {&options.collective, 1};
+}
+
 // Elements of a part: of as many as ranks, or of one.
-[[nodiscard]] std::uint64_t part_elements(const BenchOptions& options) {
-  if (!has_parts(options.collective)) return options.elements;
+[[nodiscard]] std::uint64_t part_elements(const BenchOptions& options, CollectiveName collective) {
+  if (!has_parts(collective)) return options.elements;
   return (options.elements + options.world_size - 1) / options.world_size;
 }
 
@@ -31,26 +38,29 @@ bool has_parts(CollectiveName collective) {
 }
 
 bool same_everywhere(CollectiveName collective) {
-  return collective != CollectiveName::reduce_scatter && collective != CollectiveName::reduce;
+  return collective != CollectiveName::reduce_scatter && collective != CollectiveName::reduce &&
+         collective != CollectiveName::fsdp;
 }
 
-Exercise::Exercise(const BenchOptions& options, std::span<std::byte> memory)
+Exercised::Exercised(const BenchOptions& options, CollectiveName collective, std::span<std::byte> memory)
     : options_(options),
+      collective_(collective),
       dtype_(options.dtype_value()),
       op_(options.op_value()),
       drawn_(drawn_for(options)),
       root_(options.world_size - 1),
       tensor_(memory) {
-  if (has_parts(options.collective)) own_part_.resize(part_elements(options) * bytes_of(dtype_));
+  if (has_parts(collective)) own_part_.resize(part_elements(options, collective) * bytes_of(dtype_));
 }
 
-std::size_t Exercise::bytes_for(const BenchOptions& options) {
-  return part_elements(options) * (has_parts(options.collective) ? options.world_size : 1) * bytes_of(options.dtype_value());
+std::size_t Exercised::bytes_for(const BenchOptions& options, CollectiveName collective) {
+  return part_elements(options, collective) * (has_parts(collective) ? options.world_size : 1) *
+         bytes_of(options.dtype_value());
 }
 
 // Each part of a reduce-scatter is a tensor of its own for the oracle, as it is for exponent blocks.
-void Exercise::fill(std::uint64_t iteration) {
-  switch (options_.collective) {
+void Exercised::fill(std::uint64_t iteration) {
+  switch (collective_) {
     case CollectiveName::barrier:
       return;
     case CollectiveName::all_gather:
@@ -67,12 +77,12 @@ void Exercise::fill(std::uint64_t iteration) {
   }
 }
 
-TensorView Exercise::view(std::span<std::byte> bytes) const {
+TensorView Exercised::view(std::span<std::byte> bytes) const {
   return {bytes.data(), bytes.size() / bytes_of(dtype_), dtype_};
 }
 
-void Exercise::call(Communicator& comm) {
-  switch (options_.collective) {
+void Exercised::call(Communicator& comm) {
+  switch (collective_) {
     case CollectiveName::all_reduce:
       return comm.all_reduce(view(tensor_), op_);
     case CollectiveName::reduce:
@@ -85,10 +95,17 @@ void Exercise::call(Communicator& comm) {
       return comm.broadcast(tensor_, root_);
     case CollectiveName::barrier:
       return comm.barrier();
+    case CollectiveName::fsdp:
+      break;
   }
 }
 
-oracle::Verdict Exercise::compare(std::span<const std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const {
+Work Exercised::start(Communicator& comm) {
+  if (collective_ == CollectiveName::all_gather) return comm.all_gather_async(own_part_, tensor_);
+  return comm.reduce_scatter_async(view(tensor_), view(own_part_), op_);
+}
+
+oracle::Verdict Exercised::compare(std::span<const std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const {
   std::vector<std::byte> expected(tensor.size());
   drawn_.fill(expected, rank, iteration);
   oracle::Verdict verdict;
@@ -99,8 +116,8 @@ oracle::Verdict Exercise::compare(std::span<const std::byte> tensor, std::uint32
   return verdict;
 }
 
-oracle::Verdict Exercise::check(std::uint64_t iteration) const {
-  switch (options_.collective) {
+oracle::Verdict Exercised::check(std::uint64_t iteration) const {
+  switch (collective_) {
     case CollectiveName::all_reduce:
       return drawn_.check(tensor_, iteration);
     case CollectiveName::reduce:
@@ -117,19 +134,57 @@ oracle::Verdict Exercise::check(std::uint64_t iteration) const {
     case CollectiveName::broadcast:
       return compare(tensor_, root_, iteration);
     case CollectiveName::barrier:
+    case CollectiveName::fsdp:
       break;
   }
   return {};
 }
 
-std::span<const std::byte> Exercise::result() const {
-  if (options_.collective == CollectiveName::reduce_scatter) return own_part_;
-  if (options_.collective == CollectiveName::reduce && options_.rank != root_) return {};
+std::span<const std::byte> Exercised::result() const {
+  if (collective_ == CollectiveName::reduce_scatter) return own_part_;
+  if (collective_ == CollectiveName::reduce && options_.rank != root_) return {};
   return tensor_;
 }
 
-std::uint64_t Exercise::hash() const {
+std::uint64_t Exercised::hash() const {
   return hash_of(result());
+}
+
+Exercise::Exercise(const BenchOptions& options, std::span<std::byte> memory) {
+  for (const CollectiveName collective : collectives_of(options)) {
+    const std::size_t bytes = Exercised::bytes_for(options, collective);
+    each_.emplace_back(options, collective, memory.first(bytes));
+    memory = memory.subspan(bytes);
+  }
+}
+
+std::size_t Exercise::bytes_for(const BenchOptions& options) {
+  std::size_t bytes = 0;
+  for (const CollectiveName collective : collectives_of(options)) bytes += Exercised::bytes_for(options, collective);
+  return bytes;
+}
+
+void Exercise::fill(std::uint64_t iteration) {
+  for (Exercised& each : each_) each.fill(iteration);
+}
+
+void Exercise::call(Communicator& comm) {
+  if (each_.size() == 1) return each_.front().call(comm);
+  std::vector<Work> works;
+  for (Exercised& each : each_) works.push_back(each.start(comm));
+  for (Work& work : works) work.wait();
+}
+
+oracle::Verdict Exercise::check(std::uint64_t iteration) const {
+  oracle::Verdict verdict;
+  for (const Exercised& each : each_) verdict.merge(each.check(iteration));
+  return verdict;
+}
+
+std::uint64_t Exercise::hash() const {
+  std::uint64_t hash = each_.front().hash();
+  for (std::size_t i = 1; i < each_.size(); ++i) hash = hash_of(hash, each_[i].hash());
+  return hash;
 }
 
 }  // namespace netsum::app

@@ -12,14 +12,15 @@
 
 namespace netsum::app {
 
-class Exercise {
+// One collective's.
+class Exercised {
  public:
-  // `memory`: bytes_for(), where the tensor lies that all collectives but a barrier have.
-  Exercise(const BenchOptions& options, std::span<std::byte> memory);
-  [[nodiscard]] static std::size_t bytes_for(const BenchOptions& options);
+  Exercised(const BenchOptions& options, CollectiveName collective, std::span<std::byte> memory);
+  [[nodiscard]] static std::size_t bytes_for(const BenchOptions& options, CollectiveName collective);
 
   void fill(std::uint64_t iteration);
   void call(Communicator& comm);
+  [[nodiscard]] Work start(Communicator& comm);  // of those with parts
   // Of what this rank has after a call; a rank without a result must have what it had before.
   [[nodiscard]] oracle::Verdict check(std::uint64_t iteration) const;
   [[nodiscard]] std::uint64_t hash() const;
@@ -32,12 +33,29 @@ class Exercise {
   [[nodiscard]] std::span<const std::byte> result() const;
 
   const BenchOptions& options_;
+  const CollectiveName collective_;
   const DType dtype_;
   const ReduceOp op_;
   const oracle::Drawn drawn_;
   const std::uint32_t root_;         // the last rank
   std::span<std::byte> tensor_;      // all parts
   std::vector<std::byte> own_part_;  // reduce-scatter: the result; all-gather: the input
+};
+
+// One call of the benchmark: a collective, or two in flight together.
+class Exercise {
+ public:
+  // `memory`: bytes_for(), where the tensors lie that all collectives but a barrier have.
+  Exercise(const BenchOptions& options, std::span<std::byte> memory);
+  [[nodiscard]] static std::size_t bytes_for(const BenchOptions& options);
+
+  void fill(std::uint64_t iteration);
+  void call(Communicator& comm);
+  [[nodiscard]] oracle::Verdict check(std::uint64_t iteration) const;
+  [[nodiscard]] std::uint64_t hash() const;
+
+ private:
+  std::vector<Exercised> each_;
 };
 
 // Whether all ranks have the same result.

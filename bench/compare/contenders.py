@@ -14,6 +14,7 @@ import threading
 
 import machine
 from network import NETSUM, ROOT
+from draw import ring
 from places import bits
 
 PYTHON = "/usr/bin/python3"  # the one that has torch
@@ -249,6 +250,21 @@ class LinkOf:
         return results
 
 
+@dataclasses.dataclass(frozen=True)
+class IdealRing:
+    """The least that a reduce-scatter and an all-gather of a ring take, one after the other or not: 2 (n - 1) / n of the tensor each way,
+    in full TCP segments, at the rate of the link."""
+    name: str
+
+    def missing(self):
+        return None
+
+    def run(self, place, task):
+        return {elements: Result(time, time, 0, "none: computed")
+                for elements in task.elements
+                for time in (ring(elements, task.workers, place.rate),)}
+
+
 def parse(out, aggregator):
     """What a peer printed: an object per tensor length."""
     results = {}
@@ -366,6 +382,22 @@ class OpenMpi:
             process = children.start([*command, MPI, self.collective, task.iterations, task.warmup, task.warmup_elements, self.slice,
                                       int(task.back_to_back), *task.elements], env=environment)
             return parse(children.finish(process), aggregator)
+
+
+@dataclasses.dataclass(frozen=True)
+class InTurn:
+    """Contenders, one after the other in each round: their times together."""
+    name: str
+    all: tuple
+
+    def missing(self):
+        return None
+
+    def run(self, place, task):
+        runs = [each.run(place, task) for each in self.all]
+        return {elements: dataclasses.replace(runs[0][elements], tat=sum(run[elements].tat for run in runs),
+                                              p99=sum(run[elements].p99 for run in runs), wrong=sum(run[elements].wrong for run in runs))
+                for elements in task.elements}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ A goal is what a row is to reach; `then` what is known to be possible beyond it.
 """
 import dataclasses
 
-from contenders import BARE_SOCKETS, BARE_SUMS, SLICE, Gloo, LinkOf, Netsum, OpenMpi, Sealed, Task
+from contenders import BARE_SOCKETS, BARE_SUMS, SLICE, Gloo, IdealRing, InTurn, LinkOf, Netsum, OpenMpi, Sealed, Task
 from pairs import Entrant
 
 MB = 250_000  # elements of float32
@@ -255,6 +255,18 @@ def collective_here(name):
     return Group(f"collective-{name}-shm", tuple(Entrant(who.name, who, task) for who in (ours, peer)), (row,))
 
 
+def fsdp(workers, goal, bound):
+    """A reduce-scatter beside an all-gather, each of 25 MB: what FSDP has in flight in its backward pass. MPI's are called one after the
+    other, as a program without threads calls them."""
+    task = Task(workers, (25 * MB,), warmup_elements=MB)
+    ours, ring = Netsum("SwitchML, reduce-scatter beside all-gather", collective="fsdp"), IdealRing("an ideal ring")
+    mpi = InTurn("Open MPI, reduce-scatter, then all-gather", (OpenMpi(collective="reduce-scatter"), OpenMpi(collective="all-gather")))
+    rows = tuple(Row(f"fsdp-{workers}-{id}", f"time of {peer.name} over that of {ours.name}, N = {workers}, 25 MB each", (peer.name, 25 * MB),
+                     (ours.name, 25 * MB), goal, then=bound) for id, peer in (("ring", ring), ("mpi", mpi)))
+    return Group(f"fsdp-{workers}", tuple(Entrant(who.name, who, task) for who in (ours, ring, mpi)), rows, hosts=workers + 1,
+                 rate="200mbit" if workers == 4 else "100mbit")
+
+
 def seals(at, place, contenders, elements, goal=None, hosts=0, suite="seals"):
     """What protects packets or their values costs, beside checksums. The goal is the first one's."""
     task = Task(2, elements, iterations=5)
@@ -277,6 +289,7 @@ SUITES = {
     "collectives": ("every collective over shaped links, and in shared memory",
                     lambda: [collective("reduce-scatter", "all-reduce"), *map(collective, ("all-gather", "reduce", "broadcast")),
                              *map(collective_here, ("reduce-scatter", "all-gather", "reduce", "broadcast"))]),
+    "fsdp": ("a reduce-scatter beside an all-gather over shaped links", lambda: [fsdp(4, 1.4, "1.5"), fsdp(8, 1.65, "1.75")]),
     "scaling": ("2 to 16 workers over shaped links", lambda: [scaling(), scaling_busily()]),
     "sweep": ("plots over size and rate", lambda: [sizes(rate) for rate in ("200mbit", "100mbit", "50mbit")]),
     "loopback": ("UDP on one machine beside Gloo", lambda: [loopback(2), loopback(4)]),
