@@ -539,10 +539,12 @@ auto Group<Base>::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
 template <class Base>
 auto Group<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr {
   Base& gloo = this->gloo(Call::barrier, {});
-  c10::intrusive_ptr<GroupWork> last;
-  if (queue_) last = queue_->last();
   std::function<void()> then;
-  if (last) then = [last] { last->wait(); };
+  if (queue_) {
+    then = [last = queue_->last()] {
+      for (const auto& work : last) work->wait();
+    };
+  }
   return after_gloo(gloo.barrier(options), Call::barrier, c10d::OpType::BARRIER, {}, std::move(then));
 }
 

@@ -94,7 +94,7 @@ void SwitchQueue::abort(const std::string& why) {
 SwitchQueue::~SwitchQueue() {
   abort();
   std::unique_lock lock(mutex_);
-  all_ended_.wait(lock, [this] { return pending_.empty() && !completing_; });
+  all_ended_.wait(lock, [this] { return !reducing_.completing && !spreading_.completing; });
 }
 
 c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tensor>& tensors, ReduceOp op,
@@ -182,9 +182,10 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
   if (pending.reduces) stopwatch_.begin();
   {
     const std::lock_guard lock(mutex_);
-    last_ = work;
-    pending_.push_back(std::move(pending));
-    if (!std::exchange(completing_, true)) threads_.post([this] { complete_next(); });
+    Line& line = reduces ? reducing_ : spreading_;
+    line.last = work;
+    line.pending.push_back(std::move(pending));
+    if (!std::exchange(line.completing, true)) threads_.post([this, &line] { complete_next(line); });
   }
   return work;
 }
@@ -206,18 +207,22 @@ void SwitchQueue::move_to_allocated(const at::Tensor& tensor) {
   storage.set_data_ptr(at::DataPtr(begin, memory.release(), &let_go, at::kCPU));
 }
 
-c10::intrusive_ptr<GroupWork> SwitchQueue::last() const {
+std::vector<c10::intrusive_ptr<GroupWork>> SwitchQueue::last() const {
   const std::lock_guard lock(mutex_);
-  return last_;
+  std::vector<c10::intrusive_ptr<GroupWork>> works;
+  for (const Line* const line : {&reducing_, &spreading_}) {
+    if (line->last) works.push_back(line->last);
+  }
+  return works;
 }
 
-// One thread after the other: once a work has ended, and before any callbacks run, the next work's turn begins.
-void SwitchQueue::complete_next() {
+// One thread of a line after the other: once a work has ended, and before any callbacks run, the next work's turn begins.
+void SwitchQueue::complete_next(Line& line) {
   Pending next;
   {
     const std::lock_guard lock(mutex_);
-    next = std::move(pending_.front());
-    pending_.pop_front();
+    next = std::move(line.pending.front());
+    line.pending.pop_front();
   }
   std::exception_ptr error;
   const auto attempt = [&](const auto& step) {
@@ -236,13 +241,13 @@ void SwitchQueue::complete_next() {
   if (next.reduces) stopwatch_.end();
   if (error) failed_ = true;
   flights_->end(next.flight, error);
-  const auto hand_over = [this, work = next.work] {
+  const auto hand_over = [this, &line, work = next.work] {
     const std::lock_guard lock(mutex_);
-    if (last_ == work) last_.reset();  // it keeps tensors alive
-    if (!pending_.empty()) {
-      threads_.post([this] { complete_next(); });
+    if (line.last == work) line.last.reset();  // it keeps tensors alive
+    if (!line.pending.empty()) {
+      threads_.post([this, &line] { complete_next(line); });
     } else {
-      completing_ = false;
+      line.completing = false;
       all_ended_.notify_all();
     }
   };

@@ -1,4 +1,5 @@
-// Operations through the switch, for one process group: issued and completed in call order.
+// Operations through the switch, for one process group: issued in call order. Those that reduce complete in call order, and
+// so do those that spread values: of FSDP's all-gather beside its reduce-scatter neither waits for the other.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -61,8 +62,8 @@ class SwitchQueue {
   // ranks make this call, like all_reduce().
   void move_to_allocated(const at::Tensor& tensor);
 
-  // The last work that was issued; it ends after all others. Null if there was none.
-  [[nodiscard]] c10::intrusive_ptr<GroupWork> last() const;
+  // Works that end after all that were issued.
+  [[nodiscard]] std::vector<c10::intrusive_ptr<GroupWork>> last() const;
 
   void abort(const std::string& why = "the process group was destroyed");  // fails pending and later operations
 
@@ -91,9 +92,16 @@ class SwitchQueue {
   };
   using Issue = std::function<std::vector<Work>(const at::Tensor& in, const at::Tensor& out)>;
 
+  // Works that end one after the other.
+  struct Line {
+    std::deque<Pending> pending;
+    c10::intrusive_ptr<GroupWork> last;
+    bool completing = false;  // a thread is in complete_next(), and its work has not ended
+  };
+
   c10::intrusive_ptr<GroupWork> submit(const std::vector<Transfer>& transfers, std::string what, c10d::OpType type,
                                        bool reduces, Timeout timeout, const Issue& issue);
-  void complete_next();
+  void complete_next(Line& line);
   [[nodiscard]] Error named_in_world(const Error& error) const;
 
   Communicator communicator_;
@@ -105,11 +113,9 @@ class SwitchQueue {
   const std::shared_ptr<FlightRecorder> flights_ = std::make_shared<FlightRecorder>();
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
-  mutable std::mutex mutex_;  // guards the four below
+  mutable std::mutex mutex_;  // guards the three below
   std::condition_variable all_ended_;
-  std::deque<Pending> pending_;
-  c10::intrusive_ptr<GroupWork> last_;
-  bool completing_ = false;  // a thread is in complete_next(), and its work has not ended
+  Line reducing_, spreading_;
 };
 
 }  // namespace netsum::torch_backend

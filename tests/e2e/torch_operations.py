@@ -288,6 +288,28 @@ def case_the_rest(rank, size):
     return True
 
 
+def case_both_directions(rank, size):
+    """A short all-gather behind a long reduce-scatter ends first: each way has its own window, and its own line of works."""
+    import torch
+    import torch.distributed as dist
+    init()
+    ended = []
+    for attempt in range(3):  # a busy machine may keep a thread from seeing the end of what is short
+        long, part = torch.ones(size, 3_000_000), torch.empty(3_000_000)
+        short, whole = torch.full((4,), float(rank)), torch.empty(size, 4)
+        order = []
+        works = (dist._reduce_scatter_base(part, long, async_op=True), dist._all_gather_base(whole, short, async_op=True))
+        seen = [work.get_future().then(lambda _, name=name: order.append(name)) for work, name in zip(works, ("long", "short"))]
+        for future in seen:
+            future.wait()
+        assert (part == size).all() and torch.equal(whole, torch.arange(float(size)).unsqueeze(1).expand(size, 4)), attempt
+        ended.append(order[0])
+    assert "short" in ended, ended
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
 class Operations(unittest.TestCase):
     """Each case over a switch of its own; those that must not notice the difference also over Gloo alone."""
 
@@ -307,6 +329,10 @@ class Operations(unittest.TestCase):
     def test_work(self):
         self.over_switch("work")
         run("work", 2, environment={"NETSUM_MODE": "off"})
+
+    def test_both_directions(self):
+        with Switch() as switch:
+            run("both_directions", 2, environment={"NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "NETSUM_SHARED_MEMORY": "off"})
 
     def test_the_rest(self):
         self.over_switch("the_rest")
