@@ -256,14 +256,13 @@ def collective_here(name):
 
 
 def fsdp(workers, goal, bound):
-    """A reduce-scatter beside an all-gather, each of 25 MB: what FSDP has in flight in its backward pass. MPI's are called one after the
-    other, as a program without threads calls them."""
+    """A reduce-scatter beside an all-gather, each of 25 MB: what FSDP has in flight in its backward pass. `goal`: over a ring."""
     task = Task(workers, (25 * MB,), warmup_elements=MB)
     ours, ring = Netsum("SwitchML, reduce-scatter beside all-gather", collective="fsdp"), IdealRing("an ideal ring")
-    mpi = InTurn("Open MPI, reduce-scatter, then all-gather", (OpenMpi(collective="reduce-scatter"), OpenMpi(collective="all-gather")))
+    gloo = InTurn("Gloo, all-reduce, then all-gather", (Gloo(), Gloo(collective="all-gather")))  # it has no reduce-scatter
     rows = tuple(Row(f"fsdp-{workers}-{id}", f"time of {peer.name} over that of {ours.name}, N = {workers}, 25 MB each", (peer.name, 25 * MB),
-                     (ours.name, 25 * MB), goal, then=bound) for id, peer in (("ring", ring), ("mpi", mpi)))
-    return Group(f"fsdp-{workers}", tuple(Entrant(who.name, who, task) for who in (ours, ring, mpi)), rows, hosts=workers + 1,
+                     (ours.name, 25 * MB), *limits) for id, peer, *limits in (("ring", ring, goal, True, bound), ("gloo", gloo)))
+    return Group(f"fsdp-{workers}", tuple(Entrant(who.name, who, task) for who in (ours, ring, gloo)), rows, hosts=workers + 1,
                  rate="200mbit" if workers == 4 else "100mbit")
 
 
