@@ -49,6 +49,7 @@ class Result:
     packets_per_worker: float = None
     repeated_per_worker: float = None  # of these packets
     cpu_per_worker: float = None  # seconds of processor time
+    received_per_worker: float = None  # bytes
 
 
 class Failed(Exception):
@@ -156,7 +157,8 @@ class Netsum:
         if not place.shaped:
             aggregator += ", on this host, no link"
         return Result(times["median"], times["p99"], report["wrong"], aggregator, report["wire_bytes_per_worker"]["sent"],
-                      report["packets"]["sent"], report["packets"]["retransmitted"], report["cpu_seconds_per_worker"])
+                      report["packets"]["sent"], report["packets"]["retransmitted"], report["cpu_seconds_per_worker"],
+                      report["wire_bytes_per_worker"]["received"])
 
     def where(self, task):
         if self.shards:
@@ -235,9 +237,10 @@ class Sealed(Netsum):
 
 @dataclasses.dataclass(frozen=True)
 class LinkOf:
-    """The least that a contender's packets take: what a worker sends, but for repeats, at the rate of its link."""
+    """The least that a contender's packets take: what a worker sends, but for repeats, or receives, at the rate of its link."""
     name: str
     who: Netsum
+    down: bool = False
 
     def missing(self):
         return self.who.missing()
@@ -246,7 +249,8 @@ class LinkOf:
         results = self.who.run(place, task)
         for each in results.values():
             new = 1 - each.repeated_per_worker / each.packets_per_worker
-            each.tat = each.p99 = each.bytes_per_worker * new * 8 / bits(place.rate)
+            carried = each.received_per_worker if self.down else each.bytes_per_worker * new
+            each.tat = each.p99 = carried * 8 / bits(place.rate)
         return results
 
 

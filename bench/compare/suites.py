@@ -262,7 +262,10 @@ def fsdp(workers, goal, bound):
     gloo = InTurn("Gloo, all-reduce, then all-gather", (Gloo(), Gloo(collective="all-gather")))  # it has no reduce-scatter
     rows = tuple(Row(f"fsdp-{workers}-{id}", f"time of {peer.name} over that of {ours.name}, N = {workers}, 25 MB each", (peer.name, 25 * MB),
                      (ours.name, 25 * MB), *limits) for id, peer, *limits in (("ring", ring, goal, True, bound), ("gloo", gloo)))
-    return Group(f"fsdp-{workers}", tuple(Entrant(who.name, who, task) for who in (ours, ring, gloo)), rows, hosts=workers + 1,
+    links = tuple(LinkOf(f"what a worker {does} in them, at the rate of its link", ours, down=does == "receives") for does in ("sends", "receives"))
+    rows += tuple(Row(f"fsdp-{workers}-{'down' if link.down else 'up'}", f"time of {link.name}, over that of {ours.name}, N = {workers}, 25 MB each",
+                      (link.name, 25 * MB), (ours.name, 25 * MB), 0.9, then="1") for link in links)
+    return Group(f"fsdp-{workers}", tuple(Entrant(who.name, who, task) for who in (ours, ring, gloo, *links)), rows, hosts=workers + 1,
                  rate="200mbit" if workers == 4 else "100mbit")
 
 
