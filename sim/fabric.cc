@@ -17,8 +17,8 @@ std::uint64_t picoseconds(Time time) {
 
 }  // namespace
 
-Fabric::Fabric(const Topology& topology, std::uint64_t seed)
-    : topology_(topology), ports_(2 * topology.size()), shared_(topology.size()) {
+Fabric::Fabric(const Topology& topology, std::uint64_t seed, Time origin)
+    : topology_(topology), origin_(origin), ports_(2 * topology.size()), shared_(topology.size()) {
   for (NodeId node = 0; node < topology.size(); ++node) {
     for (const Way way : {Way::up, Way::down}) {
       Port& port = ports_[2 * std::size_t{node} + (way == Way::down ? 1 : 0)];
@@ -51,6 +51,20 @@ bool Fabric::fits(Port& port, const PortPlan& plan, std::uint64_t now, std::uint
     shared.leaving.pop();
   }
   return shared.bytes + bytes <= most;
+}
+
+// Gilbert's model: a burst begins behind a packet that is not lost, and ends behind one that is, by chances that give
+// plan.loss and plan.loss_burst.
+bool Fabric::loses(Port& port, const PortPlan& plan, Time now) const {
+  const bool out = std::any_of(plan.outages.begin(), plan.outages.end(), [&](const PortPlan::Outage& outage) {
+    return now - origin_ >= outage.from && now - origin_ < outage.to;
+  });
+  if (plan.loss <= 0) return out;
+  const double drawn = static_cast<double>(mix(port.seed ^ mix(port.offered)) >> 11) * 0x1p-53;
+  const double ends = 1 / plan.loss_burst;
+  const double chance = plan.loss_burst == 1 ? plan.loss : port.losing ? 1 - ends : ends * plan.loss / (1 - plan.loss);
+  port.losing = drawn < chance;
+  return out || port.losing;
 }
 
 std::optional<Fabric::Hop> Fabric::forward(Time now, NodeId at, NodeId to, std::uint64_t frame_bytes) {
@@ -90,7 +104,7 @@ std::optional<Fabric::Hop> Fabric::forward(Time now, NodeId at, NodeId to, std::
   }
   ++port.counts.packets;
   port.counts.bytes += frame_bytes;
-  if (plan.loss > 0 && static_cast<double>(mix(port.seed ^ mix(port.offered)) >> 11) * 0x1p-53 < plan.loss) {
+  if (loses(port, plan, now)) {
     ++port.counts.lost;
     return std::nullopt;
   }

@@ -25,7 +25,7 @@ class Fabric {
   enum class Way : std::uint8_t { up, down };
 
   // The topology outlives it.
-  Fabric(const Topology& topology, std::uint64_t seed);
+  Fabric(const Topology& topology, std::uint64_t seed, Time origin = {});
 
   struct Hop {
     NodeId node = 0;  // the next one
@@ -47,6 +47,7 @@ class Fabric {
     std::uint64_t seed = 0;
     std::uint64_t offered = 0;  // packets
     NodeId sender = 0;          // the node that it belongs to
+    bool losing = false;        // a burst goes on
     PortCounts counts;
   };
   struct Leaving {
@@ -64,8 +65,10 @@ class Fabric {
   }
   [[nodiscard]] bool fits(Port& port, const PortPlan& plan, std::uint64_t now, std::uint64_t queued, std::uint64_t bytes);
   [[nodiscard]] static std::uint64_t queued_bytes(const Port& port, std::uint64_t now);
+  [[nodiscard]] bool loses(Port& port, const PortPlan& plan, Time now) const;
 
   const Topology& topology_;
+  const Time origin_;           // the experiment's begin
   std::vector<Port> ports_;     // of node i's link to the one above: [2 i] up, [2 i + 1] down
   std::vector<Shared> shared_;  // by node
 };

@@ -12,7 +12,7 @@ class FabricMedium final : public Medium {
  public:
   // The topology outlives it.
   FabricMedium(const Topology& topology, std::uint64_t seed, Time origin, bool random_ties = false)
-      : fabric_(topology, seed), now_(origin), seed_(seed), random_ties_(random_ties) {}
+      : fabric_(topology, seed, origin), now_(origin), seed_(seed), random_ties_(random_ties) {}
 
   [[nodiscard]] Time now() const override { return now_; }
   void add(Time at, Due what) override { queue_.add(at, what); }

@@ -220,7 +220,8 @@ class FlowLevel {
   FlowLevel(const Experiment& experiment, Report& report)
       : experiment_(experiment), report_(report), resources_(experiment), background_(resources_.size()) {
     for (NodeId node = 0; node < experiment.topology.size(); ++node) {
-      if (experiment.topology[node].up.loss > 0 || experiment.topology[node].down.loss > 0)
+      const auto loses = [](const PortPlan& port) { return port.loss > 0 || !port.outages.empty(); };
+      if (loses(experiment.topology[node].up) || loses(experiment.topology[node].down))
         throw ImpossibleExperiment("network",
                                    "has losses at " + experiment.topology[node].name + ": only --level packet has them");
     }

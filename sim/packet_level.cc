@@ -11,6 +11,7 @@
 #include "sim/fabric_medium.h"
 #include "sim/sampler.h"
 #include "sim/switch_host.h"
+#include "sim/trace.h"
 #include "sim/worker_host.h"
 
 namespace netsum::sim {
@@ -45,13 +46,14 @@ Scenario cluster_of(const Experiment& experiment) {
 
 class PacketLevel final : public Surroundings, public Witness, private Medium::User {
  public:
-  PacketLevel(const Experiment& experiment, Medium& medium, Report& report)
+  PacketLevel(const Experiment& experiment, Medium& medium, Report& report, std::ostream* pcap)
       : experiment_(experiment),
         topology_(experiment.topology),
         report_(report),
         cluster_(cluster_of(experiment)),
         protocol_(make_protocol(experiment.protocol)),
         medium_(medium),
+        trace_(nullptr, pcap),
         origin_(medium.now()) {
     if (!protocol_) throw std::invalid_argument("there is no protocol '" + experiment.protocol + "'");
     const auto switches = static_cast<HostId>(experiment.aggregators.size());
@@ -210,12 +212,35 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     sampler_.emplace();
     for (const std::string& name : experiment_.series) {
       try {
-        add_series(name);
+        for (const std::string& each : names_of(name)) add_series(each);
       } catch (const std::invalid_argument& why) {
         throw ImpossibleExperiment("output.series", why.what());
       }
     }
     add(origin_ + experiment_.bin, Kind::sample, 0);
+  }
+
+  // Of all links, jobs, nodes or flows, if `*` stands in the place of one's name.
+  [[nodiscard]] std::vector<std::string> names_of(const std::string& name) const {
+    const CounterName parts(name);
+    if (parts.whose != "*") return {name};
+    std::vector<std::string> names;
+    const auto add_name = [&](const std::string& whose) { names.push_back(parts.of + "." + whose + "." + parts.what); };
+    if (parts.of == "link") {
+      for (NodeId node = 0; node < topology_.size(); ++node) {
+        if (topology_[node].above == no_node) continue;
+        for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) add_name(port_name(topology_, node, way));
+      }
+    } else if (parts.of == "job") {
+      for (const ExperimentJob& job : experiment_.jobs) add_name(job.plan.name);
+    } else if (parts.of == "background") {
+      for (const BackgroundFlow& flow : experiment_.background) add_name(flow.name);
+    } else if (parts.of == "switch" || parts.of == "aggregator") {
+      for (const NodeId node : parts.of == "switch" ? experiment_.switches : experiment_.aggregators)
+        add_name(topology_[node].name);
+    }
+    if (names.empty()) return {name};
+    return names;
   }
 
   void add_series(const std::string& name) {
@@ -401,6 +426,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + datagram_header_bytes);
     const PacketCost cost = topology_[sender.node].send_cost;
     const Time leaves = cost == PacketCost::zero() ? now() : work(sender, source.port, cost, now());
+    trace_.datagram(leaves, source, destination, bytes, false);
     if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes)) gone(index);
   }
 
@@ -488,6 +514,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
   const Scenario cluster_;
   const std::unique_ptr<Protocol> protocol_;
   Medium& medium_;
+  Trace trace_;
   const Time origin_;  // when the experiment begins
   std::optional<Time> ended_;
   Tally tally_;
@@ -509,16 +536,16 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
 
 }  // namespace
 
-Report run_packets(const Experiment& experiment) {
+Report run_packets(const Experiment& experiment, std::ostream* pcap) {
   FabricMedium medium(experiment.topology, derive(experiment.seed, 1), packet_level_origin, experiment.random_ties);
-  return run_packets(experiment, medium);
+  return run_packets(experiment, medium, pcap);
 }
 
-Report run_packets(const Experiment& experiment, Medium& medium) {
+Report run_packets(const Experiment& experiment, Medium& medium, std::ostream* pcap) {
   if (experiment.random_ties && !medium.breaks_ties())
     throw ImpossibleExperiment("ties", "are in ns-3's own order there: leave it out");
   Report report;
-  PacketLevel level(experiment, medium, report);
+  PacketLevel level(experiment, medium, report, pcap);
   try {
     level.run();
   } catch (const Violation& violation) {

@@ -21,7 +21,12 @@ struct PortPlan {
   Duration delay{};                         // of the wire
   std::uint64_t buffer_bytes = UINT64_MAX;  // the port's own; what does not fit is dropped
   std::uint64_t mark_bytes = UINT64_MAX;    // a packet behind so many is marked (ECN)
-  double loss = 0;                          // of packets, each by itself
+  double loss = 0;                          // of packets
+  double loss_burst = 1;                    // that are lost one after the other, on average; 1: each by itself
+  struct Outage {
+    Duration from{}, to{};
+  };
+  std::vector<Outage> outages{};  // what is sent meanwhile is lost; since the experiment's begin
 };
 
 // Fine enough for hundreds of millions of packets a second.

@@ -91,7 +91,7 @@ std::optional<Time> TrainingJob::first() const {
 
 // ---- a rank's passes
 
-Passes::Passes(TrainingJob& job, std::uint32_t rank, Random random) : job_(job), random_(random) {
+Passes::Passes(TrainingJob& job, std::uint32_t rank, Random random) : job_(job), rank_(rank), random_(random) {
   for (const TrainingPlan::Straggler& straggler : job.plan().stragglers) {
     if (straggler.rank == rank) own_ = straggler;
   }
@@ -105,7 +105,11 @@ bool Passes::begin(std::span<const Time> results, Time now) {
   const auto begin = job_.admit(iterations_, at);
   if (!begin) return false;
   job_.began(iterations_, *begin);
-  const double slow = own_.slower * (plan.jitter > 0 ? 1 + plan.jitter * random_.unit() : 1);
+  double slow = own_.slower * (plan.jitter > 0 ? 1 + plan.jitter * random_.unit() : 1);
+  if (!plan.trace.empty()) {
+    const std::vector<double>& row = plan.trace[iterations_ % plan.trace.size()];
+    slow *= row[rank_ % row.size()];
+  }
   const auto taking = [&](Duration duration) {
     return slow == 1 ? duration : Duration(static_cast<std::int64_t>(static_cast<double>(duration.count()) * slow));
   };

@@ -41,6 +41,9 @@ struct TrainingPlan {
   };
   std::vector<Straggler> stragglers;
   double jitter = 0;  // a rank's passes take up to this fraction longer, anew in each iteration
+  // How many times as long they take: a row for each iteration, and again from the first; in it rank r has column r, and
+  // again from the first.
+  std::vector<std::vector<double>> trace;
   WireFormat wire = WireFormat::native;
   bool keep_times = false;  // of each rank and operation
 
@@ -114,6 +117,7 @@ class Passes {
 
  private:
   TrainingJob& job_;
+  const std::uint32_t rank_;
   TrainingPlan::Straggler own_;
   Random random_;
   std::uint64_t iterations_ = 0;

@@ -1,12 +1,15 @@
 #include "scenario_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
 #include "session/check.h"
 #include "sim/protocol.h"
+#include "sim/random.h"
 #include "sim/workload.h"
 #include "table_reader.h"
 #include "workload_file.h"
@@ -16,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t most_hosts = 100'000;
 constexpr Duration for_ever = Duration::max();
+constexpr std::uint64_t arrivals_label = 1'000'000;  // of random numbers, beside those of the run
 
 // ---- the network
 
@@ -25,6 +29,11 @@ void read_port(TableReader& reader, sim::PortPlan& port) {
   port.buffer_bytes = reader.bytes("buffer", port.buffer_bytes);
   port.mark_bytes = reader.bytes("mark", port.mark_bytes);
   port.loss = reader.real("loss", port.loss, 0, 1);
+  port.loss_burst = reader.real("loss_burst", port.loss_burst, 1, 1'000'000);
+  if (port.loss_burst > 1 && port.loss / (1 - port.loss) > port.loss_burst)
+    throw reader.error("loss_burst", "is too short for a loss of so much: bursts follow each other with a packet between");
+  if (reader.has("outages")) port.outages.clear();
+  for (const auto& [from, to] : reader.spans("outages")) port.outages.push_back({from, to});
   reader.end();
 }
 
@@ -188,13 +197,18 @@ std::vector<sim::NodeId> read_hosts(TableReader& reader, const sim::Topology& to
   return nodes;
 }
 
+// A file that the scenario names, from its own folder.
+std::string beside(const std::string& path, const std::string& file) {
+  if (file.starts_with("/")) return file;
+  return path.substr(0, path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1) + file;
+}
+
 std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& path) {
   const bool computes = reader.flag("computes", true);
   std::vector<sim::Bucket> buckets;
   if (reader.has("model")) {
-    std::string file = reader.text("workloads");
-    if (!file.starts_with("/")) file = path.substr(0, path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1) + file;
-    sim::Workload workload = read_workload(file, reader.text("model"), reader.text("gpu", ""));
+    sim::Workload workload =
+        read_workload(beside(path, reader.text("workloads")), reader.text("model"), reader.text("gpu", ""));
     workload.iteration = reader.duration("iteration", workload.iteration);
     const std::vector<std::string> names{"layers", "buckets", "pieces", "whole"};
     const auto bucketing = static_cast<sim::Bucketing>(reader.choice("bucketing", names, 1));
@@ -241,6 +255,29 @@ void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPla
   plan.numbers = sim::Numbers::in_order;
 }
 
+// A row of numbers for each line of the file, between commas.
+std::vector<std::vector<double>> read_trace(TableReader& reader, const std::string& path) {
+  std::vector<std::vector<double>> rows;
+  std::istringstream lines(read_whole(path));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.starts_with('#')) continue;
+    std::istringstream cells(line);
+    std::vector<double>& row = rows.emplace_back();
+    for (std::string cell; std::getline(cells, cell, ',');) {
+      std::size_t end = 0;
+      try {
+        row.push_back(std::stod(cell, &end));
+      } catch (const std::exception&) {
+        end = 0;
+      }
+      if (end == 0 || !(row.back() >= 0 && row.back() <= 1e6))
+        throw reader.error("trace", "has '" + cell + "' in " + path + ": a number from 0 to 1000000 is expected");
+    }
+  }
+  if (rows.empty()) throw reader.error("trace", "has no numbers: " + path);
+  return rows;
+}
+
 sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experiment, const std::string& path,
                             std::size_t index) {
   sim::ExperimentJob job;
@@ -276,6 +313,7 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
     throw reader.error("iterations", "must be above 0, or a stop must be given");
   for (const auto& [from, to] : reader.spans("pauses")) training.pauses.push_back({from, to});
   training.jitter = reader.real("jitter", 0, 0, 10);
+  if (reader.has("trace")) training.trace = read_trace(reader, beside(path, reader.text("trace")));
   training.start_jitter = reader.duration("start_jitter", Duration::zero());
   for (TableReader& each : reader.tables("straggler")) {
     if (!each.has("hosts")) throw each.missing("hosts");
@@ -347,9 +385,18 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
   if (jobs.empty()) throw top.missing("job");
   std::set<std::string> names;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    experiment.jobs.push_back(read_job(jobs[i], experiment, path, i));
-    if (!names.insert(experiment.jobs.back().plan.name).second)
-      throw jobs[i].error("name", "is the name of an earlier job too: give each job its own name");
+    const std::uint64_t copies = jobs[i].number("copies", 1, 1, 10'000);
+    const Duration apart = jobs[i].duration("arrivals", Duration::zero());
+    sim::ExperimentJob job = read_job(jobs[i], experiment, path, i);
+    const std::string name = job.plan.name;
+    sim::Random random(sim::derive(sim::derive(experiment.seed, arrivals_label), i));
+    for (std::uint64_t copy = 0; copy < copies; ++copy) {
+      if (copies > 1) job.plan.name = name + "-" + std::to_string(copy);
+      if (!names.insert(job.plan.name).second)
+        throw jobs[i].error("name", "is the name of an earlier job too: give each job its own name");
+      experiment.jobs.push_back(job);
+      job.start += Duration(static_cast<std::int64_t>(-std::log1p(-random.unit()) * static_cast<double>(apart.count())));
+    }
   }
   std::vector<TableReader> flows = top.tables("background");
   for (std::size_t i = 0; i < flows.size(); ++i)

@@ -68,7 +68,10 @@ class SimulateCommand final : public Command {
         .group(scenario);
     s.add("output", output_, "PREFIX", "Where runs with several values or seeds go: PREFIX.jsonl, .csv, -summary.csv, .svg")
         .group(scenario);
-    s.add("times", times_, "FILE", "Write each operation's and rank's times as CSV").group(scenario);
+    s.add("times", files_.times, "FILE", "Write each operation's and rank's times as CSV").group(scenario);
+    s.add("series", files_.series, "FILE", "Write the scenario's series, queues over time for example, as CSV")
+        .group(scenario);
+    s.add("pcap", files_.pcap, "FILE", "Write all datagrams, as they leave their senders, for Wireshark").group(scenario);
     s.exclusive(seeds, scenario);
     s.add_flag("json", json_, "Print one JSON object in place of a table");
     footer(
@@ -94,12 +97,12 @@ class SimulateCommand final : public Command {
       if (!seeds && sets_.empty() && !has_sweep(scenario_)) {
         for (const auto* name : {"threads", "output"})
           refuse(name, " does not apply to one run of a --scenario: give --set, --seeds A..B, or the FILE a [sweep]");
-        return simulate_scenario(scenario_, level_, json_, times_);
+        return simulate_scenario(scenario_, level_, json_, files_);
       }
-      refuse("times", " is of one run, not of a sweep");
+      for (const auto* name : {"times", "series", "pcap"}) refuse(name, " is of one run, not of a sweep");
       return run_sweep({scenario_, level_, sets_, seeds ? seeds_ : "", output_, threads_, json_});
     }
-    for (const auto* name : {"level", "set", "output", "times"}) refuse(name, " requires --scenario FILE");
+    for (const auto* name : {"level", "set", "output", "times", "series", "pcap"}) refuse(name, " requires --scenario FILE");
     check();
     const auto began = std::chrono::steady_clock::now();
     run_seeds();
@@ -306,7 +309,8 @@ class SimulateCommand final : public Command {
   }
 
   std::string protocol_ = "switchml", workers_ = "2..8", jobs_ = "1..3", seeds_ = "1..100", faults_ = "chaos", limit_,
-              trace_, scenario_, level_ = "packet", output_, times_;
+              trace_, scenario_, level_ = "packet", output_;
+  ScenarioFiles files_;
   std::vector<std::string> sets_;
   std::uint32_t threads_ = 0;
   std::uint64_t least_ = 0;

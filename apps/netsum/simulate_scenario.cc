@@ -1,5 +1,7 @@
 #include "simulate_scenario.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -131,20 +133,47 @@ void write_times(const std::string& path, const sim::Report& report) {
   if (!csv.flush()) throw UsageError("cannot write " + path);
 }
 
+// A column for each series, a row for each bin, at its end.
+void write_series(const std::string& path, const sim::Experiment& experiment, const sim::Report& report) {
+  std::ofstream csv(path);
+  csv << "seconds";
+  std::size_t bins = 0;
+  for (const auto& [name, values] : report.series) {
+    csv << ',' << name;
+    bins = std::max(bins, values.size());
+  }
+  csv << '\n';
+  const double bin = std::chrono::duration<double>(experiment.bin).count();
+  for (std::size_t i = 0; i < bins; ++i) {
+    csv << fmt::format("{:.9g}", bin * static_cast<double>(i + 1));
+    for (const auto& [name, values] : report.series) csv << fmt::format(",{:.12g}", values[i]);
+    csv << '\n';
+  }
+  if (!csv.flush()) throw UsageError("cannot write " + path);
+}
+
 }  // namespace
 
-int simulate_scenario(const std::string& path, const std::string& level, bool json, const std::string& times) {
+int simulate_scenario(const std::string& path, const std::string& level, bool json, const ScenarioFiles& files) {
   if (level != "packet" && level != "flow") throw UsageError("--level is packet or flow, not '" + level + "'");
+  if (level == "flow" && !files.pcap.empty()) throw UsageError("--pcap requires --level packet: flows have no packets");
   const auto run = [&](const sim::Experiment& experiment) {
-    return level == "flow" ? sim::run_flows(experiment) : sim::run_packets(experiment);
+    if (level == "flow") return sim::run_flows(experiment);
+    if (files.pcap.empty()) return sim::run_packets(experiment);
+    std::ofstream pcap(files.pcap, std::ios::binary);
+    sim::Report report = sim::run_packets(experiment, &pcap);
+    if (!pcap.flush()) throw UsageError("cannot write " + files.pcap);
+    return report;
   };
-  return simulate_scenario(path, level, json, run, times);
+  return simulate_scenario(path, level, json, run, files);
 }
 
 int simulate_scenario(const std::string& path, const std::string& level, bool json,
-                      const std::function<sim::Report(const sim::Experiment&)>& run, const std::string& times) {
+                      const std::function<sim::Report(const sim::Experiment&)>& run, const ScenarioFiles& files) {
   sim::Experiment experiment = read_scenario(path);
-  for (sim::ExperimentJob& job : experiment.jobs) job.training.keep_times = !times.empty();
+  for (sim::ExperimentJob& job : experiment.jobs) job.training.keep_times = !files.times.empty();
+  if (!files.series.empty() && experiment.series.empty())
+    throw UsageError(path + ": --series requires [output] with series = [\"link.*.queue\"], for example");
   const auto began = std::chrono::steady_clock::now();
   sim::Report report;
   try {
@@ -157,7 +186,8 @@ int simulate_scenario(const std::string& path, const std::string& level, bool js
     throw UsageError(path + ": " + error.what());
   }
   const double real = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (!times.empty()) write_times(times, report);
+  if (!files.times.empty()) write_times(files.times, report);
+  if (!files.series.empty()) write_series(files.series, experiment, report);
   if (json) {
     std::puts(json_of(experiment, report, level, real).dump(2).c_str());
   } else {

@@ -8,11 +8,19 @@
 
 namespace netsum::app {
 
+// Files that a run is to write; empty: none.
+struct ScenarioFiles {
+  std::string times;   // each operation's and rank's, as CSV
+  std::string series;  // the scenario's, as CSV
+  std::string pcap;    // datagrams, as they leave their senders
+};
+
 // `run` makes the report, which is printed on stdout as that of a level of this name. The exit code. May throw UsageError.
 [[nodiscard]] int simulate_scenario(const std::string& path, const std::string& level, bool json,
                                     const std::function<sim::Report(const sim::Experiment&)>& run,
-                                    const std::string& times = "");
-// `level`: "packet" or "flow". `times`: a file for each rank's times; empty: none.
-[[nodiscard]] int simulate_scenario(const std::string& path, const std::string& level, bool json, const std::string& times);
+                                    const ScenarioFiles& files = {});
+// `level`: "packet" or "flow".
+[[nodiscard]] int simulate_scenario(const std::string& path, const std::string& level, bool json,
+                                    const ScenarioFiles& files);
 
 }  // namespace netsum::app

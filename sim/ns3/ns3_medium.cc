@@ -6,6 +6,8 @@ namespace netsum::sim {
 namespace {
 
 ns3_wires::Port port_of(const PortPlan& plan) {
+  if (plan.loss_burst != 1 || !plan.outages.empty())
+    throw std::invalid_argument("links of ns-3's have no bursts of losses and no outages here");
   return {plan.bits_per_second, plan.delay.count(), plan.buffer_bytes, plan.mark_bytes, plan.loss};
 }
 

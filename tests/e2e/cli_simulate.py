@@ -58,18 +58,23 @@ class Simulate(unittest.TestCase):
             self.assertIn("seed 7, lossy", text)
             self.assertIn("LOST (loss)", text)
             self.assertIn("everything held", text)
-            with open(prefix + ".pcap", "rb") as file:
-                data = file.read()
+            times = self.read_pcap(prefix + ".pcap")
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(len(times), report["packets"])
+
+    def read_pcap(self, path):
+        """When each packet was sent."""
+        with open(path, "rb") as file:
+            data = file.read()
         magic, major, minor, _, _, _, link = struct.unpack_from("<IHHIIII", data)
         self.assertEqual((magic, major, minor, link), (0xA1B23C4D, 2, 4, 101))
-        place, packets, last = 24, 0, 0.0
+        place, times = 24, []
         while place < len(data):
             seconds, nanoseconds, kept, length = struct.unpack_from("<IIII", data, place)
             self.assertEqual(kept, length)
-            self.assertGreaterEqual(seconds + nanoseconds / 1e9, last)
-            last = seconds + nanoseconds / 1e9
-            place, packets = place + 16 + kept, packets + 1
-        self.assertEqual(packets, report["packets"])
+            times.append(seconds + nanoseconds / 1e9)
+            place += 16 + kept
+        return times
 
     def test_what_is_too_rare_fails(self):
         result = cli.run("simulate", "--seeds", "1..5", "--least", "1000000")
@@ -204,6 +209,48 @@ job = [{ elements = 20_000, iterations = 3 }]
             called = {row["rank"]: float(row["called_seconds"]) for row in of}
             self.assertAlmostEqual(called["2"] - called["0"], 1e-3, 5)
         self.assertAlmostEqual(statistics.median(tat), job["tat_seconds"]["median"], 8)
+
+    def test_packets_and_series_go_into_files(self):
+        path = self.scenario('''network = { hosts = 3, link = { rate = "1gbit" } }
+                                job = [{ elements = 50_000, iterations = 3 }]
+                                output = { series = ["link.*.queue", "job.job0.bytes"], bin = "100us" }''')
+        report = simulate("--scenario", path, "--series", path + ".csv", "--pcap", path + ".pcap")
+        self.assertEqual(len(self.read_pcap(path + ".pcap")), report["packets"])
+        with open(path + ".csv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        links = {f"link.h{i}.{way}.queue" for i in range(3) for way in ("up", "down")}
+        self.assertEqual(set(rows[0]), {"seconds", "job.job0.bytes"} | links)
+        self.assertEqual([float(row["seconds"]) for row in rows[:3]], [1e-4, 2e-4, 3e-4])
+        self.assertGreater(max(float(row["link.h0.up.queue"]) for row in rows), 1000)
+        self.assertIn(sum(float(row["job.job0.bytes"]) for row in rows), (400_000, 600_000))  # the last may end behind the last bin
+        bare = self.scenario('network = { hosts = 2 }\njob = [{ elements = 1000 }]\n')
+        for words, why in ((("--series", path + ".csv"), "requires [output]"), (("--pcap", path, "--level", "flow"), "requires --level packet")):
+            result = cli.run("simulate", "--scenario", bare, *words)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
+            self.assertIn(why, result.stderr)
+
+    def test_jobs_arrive_at_random_and_compute_as_a_trace_says(self):
+        text = '''seed = 5
+                  network = { hosts = 2, link = { rate = "10gbit" } }
+                  [[job]]
+                  name = "j"
+                  copies = 4
+                  arrivals = "10ms"
+                  iterations = 4
+                  trace = "factors.csv"
+                  bucket = [{ elements = 100, backward = "1ms" }]'''
+        text = text.replace("factors.csv", self.scenario("# ranks 0 and 1\n1,1\n1,5\n"))
+        jobs = simulate("--scenario", self.scenario(text))["jobs"]
+        self.assertEqual([job["name"] for job in jobs], [f"j-{i}" for i in range(4)])
+        gaps = [later["first"] - job["first"] for job, later in zip(jobs, jobs[1:])]
+        self.assertTrue(all(gap > 0 for gap in gaps) and len(set(gaps)) == 3, gaps)
+        for job in jobs:
+            for i, seconds in enumerate(job["iterations"]):
+                self.assertAlmostEqual(seconds, (1e-3, 5e-3)[i % 2], delta=1e-4)
+        again = simulate("--scenario", self.scenario(text))["jobs"]
+        self.assertEqual([job["first"] for job in jobs], [job["first"] for job in again])
+        other = simulate("--scenario", self.scenario(text.replace("seed = 5", "seed = 6")))["jobs"]
+        self.assertNotEqual([job["first"] for job in jobs], [job["first"] for job in other])
 
     def test_the_median_of_two_is_their_mean(self):
         job = simulate("--scenario", self.scenario('''network = { hosts = 2, link = { rate = "1gbit" } }

@@ -129,5 +129,31 @@ TEST(Fabric, LosesAsManyAsAskedAndTheSameOnesAgain) {
   }
 }
 
+TEST(Fabric, LosesInBurstsOfTheAskedLength) {
+  const Topology topology = star(2, links({.loss = 0.01, .loss_burst = 10}));
+  Fabric fabric(topology, 7);
+  int lost = 0, bursts = 0;
+  bool before = false;
+  for (int i = 0; i < 1'000'000; ++i) {
+    const bool loses = !fabric.forward(Time{}, 1, 0, 100);
+    lost += loses ? 1 : 0;
+    bursts += loses && !before ? 1 : 0;
+    before = loses;
+  }
+  EXPECT_NEAR(10'000, lost, 1'500);
+  EXPECT_NEAR(10, static_cast<double>(lost) / bursts, 1);
+}
+
+TEST(Fabric, ALinkThatIsOutLosesWhatIsSentMeanwhile) {
+  const Topology topology =
+      star(2, links({.outages = {{microseconds(2), microseconds(4)}, {microseconds(6), microseconds(7)}}}));
+  const Time origin(std::chrono::seconds(1));
+  Fabric fabric(topology, 7, origin);
+  std::string arrived;
+  for (int i = 0; i < 9; ++i) arrived += fabric.forward(origin + microseconds(i), 1, 0, 100) ? '+' : '-';
+  EXPECT_EQ("++--++-++", arrived);
+  EXPECT_EQ(3U, fabric.counts(1, Fabric::Way::up).lost);
+}
+
 }  // namespace
 }  // namespace netsum::sim
