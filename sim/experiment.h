@@ -16,6 +16,7 @@
 namespace netsum::sim {
 
 struct ExperimentJob {
+  std::string protocol;  // empty: the experiment's
   // The protocol's side; its aggregators count those of the experiment. Without calls: the training makes them.
   JobPlan plan;
   std::vector<NodeId> nodes;  // of each rank
@@ -39,7 +40,7 @@ struct Experiment {
   std::uint64_t seed = 1;
   Topology topology;
   bool random_ties = false;  // frames that come to a node at one time, by different links: in an order that the seed draws
-  std::string protocol = "switchml";
+  std::string protocol = "switchml";  // of jobs that have none of their own
   std::uint32_t lanes = 1;
   std::vector<NodeId> aggregators;  // where each runs
   // Switches below the aggregators: where each runs, and its parent among them (UINT32_MAX: an aggregator).
@@ -54,6 +55,10 @@ struct Experiment {
   std::vector<std::string> series;
   Duration bin = std::chrono::milliseconds(1);
 };
+
+[[nodiscard]] inline const std::string& protocol_of(const Experiment& experiment, const ExperimentJob& job) {
+  return job.protocol.empty() ? experiment.protocol : job.protocol;
+}
 
 // What an experiment has that a run cannot do.
 struct ImpossibleExperiment : std::invalid_argument {

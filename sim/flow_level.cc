@@ -85,12 +85,13 @@ struct FlowJob {
 
   FlowJob(const Experiment& experiment, std::size_t index, const Resources& resources)
       : plan(&experiment.jobs[index]),
-        protocol(experiment.protocol),
+        protocol(protocol_of(experiment, *plan)),
         paths(paths_of(experiment, *plan, resources)),
         training(plan->training, 1, origin),
         weight(static_cast<double>(plan->plan.slots) * paths.packet) {
     const TrainingPlan& ranks = plan->training;
-    const bool alike = ranks.jitter == 0 && ranks.start_jitter == Duration::zero() && ranks.stragglers.empty();
+    const bool alike =
+        ranks.jitter == 0 && ranks.start_jitter == Duration::zero() && ranks.stragglers.empty() && ranks.trace.empty();
     const std::uint32_t different = alike ? 1 : plan->plan.workers;
     for (std::uint32_t rank = 0; rank < different; ++rank) {
       passes.emplace_back(training, rank, Random(derive(derive(experiment.seed, 2 + index), rank)));

@@ -75,8 +75,8 @@ class Builder {
         topology_(experiment.topology),
         job_(job),
         resources_(resources),
-        elements_(elements_of(experiment.protocol, job.plan, job.training.wire)),
-        frames_(frames_of(experiment.protocol, job.plan, job.training.wire)),
+        elements_(elements_of(protocol_of(experiment, job), job.plan, job.training.wire)),
+        frames_(frames_of(protocol_of(experiment, job), job.plan, job.training.wire)),
         children_(experiment.aggregators.size() + experiment.switches.size()),
         up_(resources.size()),
         down_(resources.size()),
@@ -99,10 +99,10 @@ class Builder {
       frames_.up = frames_.down = first_header_bytes + frames_.payload;
     }
     paths_.round_trip = longest_round_trip();
-    paths_.message_packets = experiment_.protocol == "netreduce" ? job_.plan.message_packets : 1;
+    paths_.message_packets = protocol_of(experiment_, job_) == "netreduce" ? job_.plan.message_packets : 1;
     paths_.window = lanes * job_.plan.slots * paths_.message_packets * elements_;
     paths_.first_window = paths_.window;
-    if (experiment_.protocol == "atp" && job_.plan.congestion_control) {
+    if (protocol_of(experiment_, job_) == "atp" && job_.plan.congestion_control) {
       const std::size_t bytes = wire::atp::gradient_header_bytes + std::size_t{job_.plan.packet_elements} * 4;
       const atp::CongestionWindow window(true, job_.plan.slots, bytes);
       paths_.first_window = lanes * window.packets() * elements_;
@@ -113,7 +113,7 @@ class Builder {
     const double empty_trip = longest_round_trip();
     paths_.of_element = (paths_.round_trip - empty_trip) / elements_;
     // SwitchML agrees on the first exponents before it sends values (§4.6), in packets that are as long but for these.
-    if (experiment_.protocol == "switchml" && job_.training.wire == WireFormat::native) {
+    if (protocol_of(experiment_, job_) == "switchml" && job_.training.wire == WireFormat::native) {
       paths_.exponent_trip = empty_trip;
       paths_.exponent_sent = slowest_rank(lanes, true);
       paths_.exponent_received = slowest_rank(lanes, false) - paths_.exponent_sent;

@@ -24,11 +24,11 @@ std::string key_of(const char* list, std::size_t index, const char* key) {
   return std::string(list) + "[" + std::to_string(index) + "]." + key;
 }
 
-// The cluster as hosts know it.
-Scenario cluster_of(const Experiment& experiment) {
+// The cluster of one protocol's jobs, as hosts know it.
+Scenario cluster_of(const Experiment& experiment, const std::string& protocol) {
   Scenario cluster;
   cluster.seed = experiment.seed;
-  cluster.settings.protocol = experiment.protocol;
+  cluster.settings.protocol = protocol;
   cluster.settings.profile = Profile::none;
   cluster.aggregators = static_cast<std::uint32_t>(experiment.aggregators.size());
   cluster.lanes = experiment.lanes;
@@ -37,6 +37,7 @@ Scenario cluster_of(const Experiment& experiment) {
   cluster.switch_slots = 1U << 30;  // experiments are about time; what jobs share is the pool of ATP's switches
   cluster.checked = false;
   for (const ExperimentJob& job : experiment.jobs) {
+    if (protocol_of(experiment, job) != protocol) continue;
     if (experiment.pool_slots == 0) cluster.pool_slots += pool_slots_of_slot * job.plan.slots;
     cluster.jobs.push_back(job.plan);
     cluster.pool_elements = std::max(cluster.pool_elements, job.plan.packet_elements);
@@ -44,34 +45,29 @@ Scenario cluster_of(const Experiment& experiment) {
   return cluster;
 }
 
-class PacketLevel final : public Surroundings, public Witness, private Medium::User {
+class PacketLevel final : private Medium::User {
  public:
   PacketLevel(const Experiment& experiment, Medium& medium, Report& report, std::ostream* pcap)
       : experiment_(experiment),
         topology_(experiment.topology),
         report_(report),
-        cluster_(cluster_of(experiment)),
-        protocol_(make_protocol(experiment.protocol)),
         medium_(medium),
         trace_(nullptr, pcap),
         origin_(medium.now()) {
-    if (!protocol_) throw std::invalid_argument("there is no protocol '" + experiment.protocol + "'");
-    const auto switches = static_cast<HostId>(experiment.aggregators.size());
-    first_worker_ = switches + static_cast<HostId>(experiment.switches.size());
-    for (const NodeId node : experiment.aggregators) add_process(node);
-    for (const NodeId node : experiment.switches) add_process(node);
+    first_host_.resize(experiment.jobs.size());
+    for (std::uint32_t job = 0; job < experiment.jobs.size(); ++job) {
+      const ExperimentJob& plan = experiment.jobs[job];
+      trainings_.emplace_back(plan.training, plan.plan.workers, origin_);
+      sums_.emplace_back(plan.plan.workers, plan.training.wire);
+    }
     for (const ExperimentJob& job : experiment.jobs) {
-      for (const NodeId node : job.nodes) add_process(node);
+      const std::string& protocol = protocol_of(experiment, job);
+      const bool known = std::any_of(clusters_.begin(), clusters_.end(),
+                                     [&](const Cluster& cluster) { return cluster.scenario.settings.protocol == protocol; });
+      if (!known) add_cluster(clusters_.emplace_back(*this, protocol, static_cast<HostId>(processes_.size())));
     }
     if (processes_.size() > UINT16_MAX)
       throw std::invalid_argument("more than 65535 processes: only --level flow has so many");
-    for (HostId id = 0; id < switches; ++id) {
-      processes_[id].host = std::make_unique<AggregatorHost>(*this, id, cluster_, *protocol_, 0);
-    }
-    for (HostId id = switches; id < first_worker_; ++id) {
-      processes_[id].host = std::make_unique<SwitchHost>(*this, id, cluster_, *protocol_, 0);
-    }
-    add_workers();
     for (std::uint32_t flow = 0; flow < experiment.background.size(); ++flow) {
       const BackgroundFlow& plan = experiment.background[flow];
       background_.push_back({});
@@ -122,7 +118,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     }
     report_.lost += overrun_;
     Tally tally;
-    for (HostId id = 0; id < first_worker_; ++id) count_events(id, tally);
+    for (const Process& process : processes_) count_events(process, tally);
     report_.counters.insert(tally.events.begin(), tally.events.end());
     if (overrun_ != 0) report_.counters["receiver_overrun"] = overrun_;
     if (sampler_) report_.series = sampler_->take();
@@ -134,8 +130,43 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     Time free{};        // when it is done with what it has,
     PacketCost rest{};  // and this, shorter than a nanosecond, later
   };
+  // The jobs of one protocol, and its aggregators and switches at the experiment's nodes: processes of their own, which know
+  // each other by numbers of their own.
+  struct Cluster final : public Surroundings, public Witness {
+    Cluster(PacketLevel& of_level, const std::string& name, HostId first_process)
+        : level(of_level),
+          scenario(cluster_of(of_level.experiment_, name)),
+          protocol(make_protocol(name)),
+          first(first_process) {
+      if (!protocol) throw std::invalid_argument("there is no protocol '" + name + "'");
+    }
+
+    void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) override {
+      level.send(*this, from, source, destination, bytes);
+    }
+    void call(HostId, HostId to, ControlCall call) override { level.add_control(CallDue{first + to, std::move(call)}); }
+    void reply(HostId, HostId to, ControlReply reply) override { level.add_control(ReplyDue{first + to, std::move(reply)}); }
+    void say(HostId, const std::string&) override {}
+
+    void began(std::uint32_t, std::uint32_t, std::span<const std::uint64_t>, std::uint32_t) override {}
+    void delivered(std::uint32_t, std::uint32_t, const stream::Operation&, std::span<const std::byte>,
+                   std::span<const std::uint64_t>) override {}
+    void forgot(std::uint32_t, std::uint32_t) override {}
+    void failed(std::uint32_t, std::uint32_t, const Error& error, std::optional<std::uint64_t>) override {
+      throw Violation(error.what());
+    }
+    void straggled() override {}
+
+    PacketLevel& level;
+    const Scenario scenario;
+    const std::unique_ptr<Protocol> protocol;
+    const HostId first;  // the process that is its number 0
+    HostId size = 0;
+  };
+  enum class Role : std::uint8_t { aggregator, below, rank };
   struct Process {
     NodeId node = 0;
+    Role role = Role::rank;
     std::unique_ptr<Host> host;
     std::vector<Thread> threads;
     Time turn_at = never;  // the earliest queued turn
@@ -165,45 +196,63 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
 
   // ---- setting up
 
-  void add_process(NodeId node) {
+  void add_process(NodeId node, Role role) {
     Process process;
     process.node = node;
+    process.role = role;
     process.threads.resize(std::max(1U, topology_[node].threads));
     processes_.push_back(std::move(process));
   }
 
-  void check_job(std::size_t job) const {
+  void check_job(const Cluster& cluster, std::size_t job) const {
     const JobPlan& plan = experiment_.jobs[job].plan;
-    const std::uint32_t most = protocol_->rules().max_world_size;
+    const std::string& protocol = cluster.scenario.settings.protocol;
+    const std::uint32_t most = cluster.protocol->rules().max_world_size;
     if (plan.workers > most) {
-      throw ImpossibleExperiment(key_of("job", job, "hosts"),
-                                 "are " + std::to_string(plan.workers) + ", and a job of " + experiment_.protocol +
-                                     " has at most " + std::to_string(most) + " ranks: only --level flow has more");
+      throw ImpossibleExperiment(key_of("job", job, "hosts"), "are " + std::to_string(plan.workers) + ", and a job of " +
+                                                                  protocol + " has at most " + std::to_string(most) +
+                                                                  " ranks: only --level flow has more");
     }
-    if (experiment_.jobs[job].training.wire != WireFormat::native && experiment_.protocol != "switchml") {
-      throw ImpossibleExperiment(key_of("job", job, "wire"), "is SwitchML's: packets of " + experiment_.protocol +
-                                                                 " have 32 bits an element, but at --level flow");
+    if (experiment_.jobs[job].training.wire != WireFormat::native && protocol != "switchml") {
+      throw ImpossibleExperiment(key_of("job", job, "wire"),
+                                 "is SwitchML's: packets of " + protocol + " have 32 bits an element, but at --level flow");
     }
   }
 
-  void add_workers() {
-    HostId id = first_worker_;
-    for (std::uint32_t job = 0; job < experiment_.jobs.size(); ++job) {
-      check_job(job);
-      const ExperimentJob& plan = experiment_.jobs[job];
-      first_host_.push_back(id);
-      trainings_.emplace_back(plan.training, plan.plan.workers, origin_);
-      sums_.emplace_back(plan.plan.workers, plan.training.wire);
-      for (std::uint32_t rank = 0; rank < plan.plan.workers; ++rank, ++id) {
-        processes_[id].job = job;
-        processes_[id].rank = rank;
-        auto program = std::make_unique<Trainer>(trainings_.back(), sums_.back(), rank,
-                                                 Random(derive(derive(experiment_.seed, 2 + job), rank)));
-        processes_[id].host = std::make_unique<WorkerHost>(*this, id, cluster_, *protocol_, *this, tally_,
-                                                           WorkerHost::Place{job, rank, 0, 0, first_worker_port},
-                                                           std::move(program), origin_ + plan.start);
-        ++running_;
+  void add_cluster(Cluster& cluster) {
+    for (const NodeId node : experiment_.aggregators) add_process(node, Role::aggregator);
+    for (const NodeId node : experiment_.switches) add_process(node, Role::below);
+    for (auto id = cluster.first; id < processes_.size(); ++id) {
+      const HostId own = id - cluster.first;
+      if (processes_[id].role == Role::aggregator) {
+        processes_[id].host = std::make_unique<AggregatorHost>(cluster, own, cluster.scenario, *cluster.protocol, 0);
+      } else {
+        processes_[id].host = std::make_unique<SwitchHost>(cluster, own, cluster.scenario, *cluster.protocol, 0);
       }
+    }
+    std::uint32_t own_job = 0;  // the cluster's number of it
+    for (std::uint32_t job = 0; job < experiment_.jobs.size(); ++job) {
+      if (protocol_of(experiment_, experiment_.jobs[job]) == cluster.scenario.settings.protocol)
+        add_workers(cluster, job, own_job++);
+    }
+    cluster.size = static_cast<HostId>(processes_.size()) - cluster.first;
+  }
+
+  void add_workers(Cluster& cluster, std::uint32_t job, std::uint32_t own_job) {
+    check_job(cluster, job);
+    const ExperimentJob& plan = experiment_.jobs[job];
+    first_host_[job] = static_cast<HostId>(processes_.size());
+    for (std::uint32_t rank = 0; rank < plan.plan.workers; ++rank) {
+      const auto id = static_cast<HostId>(processes_.size());
+      add_process(plan.nodes[rank], Role::rank);
+      processes_[id].job = job;
+      processes_[id].rank = rank;
+      auto program = std::make_unique<Trainer>(trainings_[job], sums_[job], rank,
+                                               Random(derive(derive(experiment_.seed, 2 + job), rank)));
+      processes_[id].host = std::make_unique<WorkerHost>(
+          cluster, id - cluster.first, cluster.scenario, *cluster.protocol, cluster, tally_,
+          WorkerHost::Place{own_job, rank, 0, 0, first_worker_port}, std::move(program), origin_ + plan.start);
+      ++running_;
     }
   }
 
@@ -258,19 +307,19 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
       }
     }
     if (parts.of == "switch" || parts.of == "aggregator") {
-      const bool below = parts.of == "switch";
-      const std::vector<NodeId>& nodes = below ? experiment_.switches : experiment_.aggregators;
-      for (std::size_t i = 0; i < nodes.size(); ++i) {
-        if (topology_[nodes[i]].name != parts.whose) continue;
-        const auto id = static_cast<HostId>(i + (below ? experiment_.aggregators.size() : 0));
-        const auto events = [this, id] {
-          Tally tally;
-          count_events(id, tally);
-          return tally.events;
-        };
-        if (!events().contains(parts.what)) break;
-        return sampler_->add(name, {[events, what = parts.what] { return static_cast<double>(events().at(what)); }, false});
+      // Of every protocol there.
+      const Role role = parts.of == "switch" ? Role::below : Role::aggregator;
+      std::vector<HostId> there;
+      for (HostId id = 0; id < processes_.size(); ++id) {
+        if (processes_[id].role == role && topology_[processes_[id].node].name == parts.whose) there.push_back(id);
       }
+      const auto events = [this, there] {
+        Tally tally;
+        for (const HostId id : there) count_events(processes_[id], tally);
+        return tally.events;
+      };
+      if (events().contains(parts.what))
+        return sampler_->add(name, {[events, what = parts.what] { return static_cast<double>(events().at(what)); }, false});
     }
     throw std::invalid_argument("has no counter '" + name + "'");
   }
@@ -301,7 +350,8 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
               },
               false};
     }
-    const std::vector<CounterValue> known = protocol_->worker_counters();
+    const std::vector<CounterValue> known =
+        make_protocol(protocol_of(experiment_, experiment_.jobs[job]))->worker_counters();
     if (std::none_of(known.begin(), known.end(), [&](const CounterValue& counter) { return counter.name == what; }))
       throw std::invalid_argument("has no counter of ranks '" + what + "'");
     return {[over_ranks, what] {
@@ -318,12 +368,9 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
 
   [[nodiscard]] Time now() const { return medium_.now(); }
   [[nodiscard]] WorkerHost& worker(HostId id) { return static_cast<WorkerHost&>(*processes_[id].host); }
-  void count_events(HostId id, Tally& tally) {
-    if (id < experiment_.aggregators.size()) {
-      static_cast<AggregatorHost&>(*processes_[id].host).count_events(tally);
-    } else {
-      static_cast<SwitchHost&>(*processes_[id].host).count_events(tally);
-    }
+  static void count_events(const Process& process, Tally& tally) {
+    if (process.role == Role::aggregator) static_cast<AggregatorHost&>(*process.host).count_events(tally);
+    if (process.role == Role::below) static_cast<SwitchHost&>(*process.host).count_events(tally);
   }
 
   // ---- what is due
@@ -366,7 +413,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
   void run_turn(HostId id, std::span<const Datagram> datagrams) {
     Process& process = processes_[id];
     process.host->turn(datagrams, now());
-    if (id >= first_worker_ && !process.ended) {
+    if (process.role == Role::rank && !process.ended) {
       const WorkerHost& rank = worker(id);
       if (rank.running()) process.retransmissions = std::max(process.retransmissions, rank.totals().retransmissions);
       process.ended = rank.ended();
@@ -413,10 +460,11 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     return thread.free + std::chrono::ceil<Duration>(thread.rest);
   }
 
-  void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) override {
-    const HostId to = host_of(destination);
-    if (to >= processes_.size()) throw Violation("a datagram to nobody");
-    Process& sender = processes_[from];
+  void send(const Cluster& cluster, HostId from, const Endpoint& source, const Endpoint& destination,
+            std::span<const std::byte> bytes) {
+    if (host_of(destination) >= cluster.size) throw Violation("a datagram to nobody");
+    const HostId to = cluster.first + host_of(destination);
+    Process& sender = processes_[cluster.first + from];
     const std::uint32_t index = new_packet();
     Packet& packet = packets_[index];
     packet.datagram.from = source;
@@ -426,7 +474,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + datagram_header_bytes);
     const PacketCost cost = topology_[sender.node].send_cost;
     const Time leaves = cost == PacketCost::zero() ? now() : work(sender, source.port, cost, now());
-    trace_.datagram(leaves, source, destination, bytes, false);
+    trace_.datagram(leaves, endpoint_of(cluster.first + from, source.port), endpoint_of(to, destination.port), bytes, false);
     if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes)) gone(index);
   }
 
@@ -481,7 +529,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     rest %= plan.bits_per_second;
   }
 
-  // ---- Surroundings, beside packets
+  // ---- the control plane
 
   void add_control(std::variant<CallDue, ReplyDue> message) {
     if (unused_control_.empty()) {
@@ -493,33 +541,17 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     control_[index] = std::move(message);
     add(now() + experiment_.control_delay, Kind::control, index);
   }
-  void call(HostId, HostId to, ControlCall call) override { add_control(CallDue{to, std::move(call)}); }
-  void reply(HostId, HostId to, ControlReply reply) override { add_control(ReplyDue{to, std::move(reply)}); }
-  void say(HostId, const std::string&) override {}
-
-  // ---- Witness
-
-  void began(std::uint32_t, std::uint32_t, std::span<const std::uint64_t>, std::uint32_t) override {}
-  void delivered(std::uint32_t, std::uint32_t, const stream::Operation&, std::span<const std::byte>,
-                 std::span<const std::uint64_t>) override {}
-  void forgot(std::uint32_t, std::uint32_t) override {}
-  void failed(std::uint32_t, std::uint32_t, const Error& error, std::optional<std::uint64_t>) override {
-    throw Violation(error.what());
-  }
-  void straggled() override {}
 
   const Experiment& experiment_;
   const Topology& topology_;
   Report& report_;
-  const Scenario cluster_;
-  const std::unique_ptr<Protocol> protocol_;
   Medium& medium_;
   Trace trace_;
   const Time origin_;  // when the experiment begins
   std::optional<Time> ended_;
   Tally tally_;
-  HostId first_worker_ = 0;
-  std::vector<Process> processes_;  // aggregators, switches, ranks by job
+  std::deque<Cluster> clusters_;
+  std::vector<Process> processes_;  // by cluster: aggregators, switches, ranks by job
   std::vector<HostId> first_host_;  // of each job
   std::deque<TrainingJob> trainings_;
   std::deque<KnownSums> sums_;

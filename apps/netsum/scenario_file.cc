@@ -157,8 +157,6 @@ void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
       if (at == of) throw parents->error(key, "is above itself: parents must lead to an aggregator");
     }
   }
-  if (reader.has("pool_slots") && experiment.protocol != "atp")
-    throw reader.error("pool_slots", "is ATP's: switches of " + experiment.protocol + " have slots for each job");
   experiment.pool_slots = static_cast<std::uint32_t>(reader.number("pool_slots", 0, 1, 1 << 24));
   reader.end();
 }
@@ -278,6 +276,13 @@ std::vector<std::vector<double>> read_trace(TableReader& reader, const std::stri
   return rows;
 }
 
+// The value of a `protocol`.
+std::string read_name(TableReader& reader, const std::string& otherwise) {
+  const std::vector<std::string> names{"switchml", "atp", "netreduce"};
+  const auto known = std::find(names.begin(), names.end(), otherwise);
+  return names[reader.choice("protocol", names, static_cast<std::size_t>(known - names.begin()))];
+}
+
 sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experiment, const std::string& path,
                             std::size_t index) {
   sim::ExperimentJob job;
@@ -287,7 +292,8 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
   plan.workers = static_cast<std::uint32_t>(job.nodes.size());
   plan.attempts = 1;
   plan.operation_deadline = reader.duration("deadline", std::chrono::seconds(120));
-  read_protocol(reader, experiment.protocol, plan);
+  job.protocol = read_name(reader, experiment.protocol);
+  read_protocol(reader, job.protocol, plan);
   for (const sim::NodeId node : read_nodes(reader, "aggregators", experiment.topology)) {
     const auto found = std::find(experiment.aggregators.begin(), experiment.aggregators.end(), node);
     if (found == experiment.aggregators.end())
@@ -370,8 +376,7 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
   sim::Experiment experiment;
   experiment.name = top.text("name", path);
   experiment.seed = top.number("seed", 1, 0, std::numeric_limits<std::int64_t>::max());
-  const std::vector<std::string> protocols{"switchml", "atp", "netreduce"};
-  experiment.protocol = protocols[top.choice("protocol", protocols, 0)];
+  experiment.protocol = read_name(top, experiment.protocol);
   experiment.random_ties = top.choice("ties", {"in_order", "random"}, 0) == 1;
   experiment.lanes = static_cast<std::uint32_t>(top.number("lanes", 1, 1, 64));
   experiment.end = top.duration("end", for_ever);
@@ -379,7 +384,8 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
   auto network = top.table("network");
   if (!network) throw top.missing("network");
   experiment.topology = read_network(*network);
-  if (auto aggregation = top.table("aggregation")) read_aggregation(*aggregation, experiment);
+  auto aggregation = top.table("aggregation");
+  if (aggregation) read_aggregation(*aggregation, experiment);
   if (experiment.aggregators.empty()) experiment.aggregators.push_back(0);
   std::vector<TableReader> jobs = top.tables("job");
   if (jobs.empty()) throw top.missing("job");
@@ -398,6 +404,10 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
       job.start += Duration(static_cast<std::int64_t>(-std::log1p(-random.unit()) * static_cast<double>(apart.count())));
     }
   }
+  const bool atp = std::any_of(experiment.jobs.begin(), experiment.jobs.end(),
+                               [](const sim::ExperimentJob& job) { return job.protocol == "atp"; });
+  if (aggregation && aggregation->has("pool_slots") && !atp)
+    throw aggregation->error("pool_slots", "is ATP's: switches of " + experiment.protocol + " have slots for each job");
   std::vector<TableReader> flows = top.tables("background");
   for (std::size_t i = 0; i < flows.size(); ++i)
     experiment.background.push_back(read_flow(flows[i], experiment.topology, i));

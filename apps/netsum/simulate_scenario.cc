@@ -34,10 +34,20 @@ ordered_json summary_of(std::vector<double> seconds) {
           {"count", seconds.size()}};
 }
 
+// "switchml, atp": of its jobs, in their order.
+std::string protocols_of(const sim::Experiment& experiment) {
+  std::vector<std::string> names;
+  for (const sim::ExperimentJob& job : experiment.jobs) {
+    const std::string& name = protocol_of(experiment, job);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 ordered_json json_of(const sim::Experiment& experiment, const sim::Report& report, const std::string& level, double real) {
   ordered_json out;
   out["scenario"] = experiment.name;
-  out["protocol"] = experiment.protocol;
+  out["protocol"] = protocols_of(experiment);
   out["level"] = level;
   out["seed"] = experiment.seed;
   out["virtual_seconds"] = report.seconds;
@@ -58,6 +68,7 @@ ordered_json json_of(const sim::Experiment& experiment, const sim::Report& repor
                          {"backward", std::chrono::duration<double>(bucket.backward).count()}});
     }
     out["jobs"].push_back({{"name", job.name},
+                           {"protocol", protocol_of(experiment, experiment.jobs[i])},
                            {"ranks", job.ranks},
                            {"first", job.first},
                            {"last", job.last},
@@ -91,7 +102,7 @@ ordered_json json_of(const sim::Experiment& experiment, const sim::Report& repor
 }
 
 void print_table(const sim::Experiment& experiment, const sim::Report& report, const std::string& level, double real) {
-  std::printf("%s: %s, %s level, %.6f virtual seconds in %.2f s", experiment.name.c_str(), experiment.protocol.c_str(),
+  std::printf("%s: %s, %s level, %.6f virtual seconds in %.2f s", experiment.name.c_str(), protocols_of(experiment).c_str(),
               level.c_str(), report.seconds, real);
   if (report.packets != 0) {
     std::printf("; %llu packets (%.0f a second), %llu of them lost", static_cast<unsigned long long>(report.packets),

@@ -453,7 +453,8 @@ class Sweep {
     }
     if (alike)
       warnings.insert(
-          "all seeds are alike, as nothing here is random: see ties, arrivals, start_jitter, jitter and loss (docs/simulator.md)");
+          "all seeds are alike, as nothing here is random: see ties, arrivals, start_jitter, jitter and loss "
+          "(docs/simulator.md)");
     for (const std::string& warning : warnings)
       std::fprintf(stderr, "netsum: %s: %s\n", plan_.path.c_str(), warning.c_str());
     for (const std::string& failure : failures)

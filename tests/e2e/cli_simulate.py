@@ -252,6 +252,20 @@ job = [{ elements = 20_000, iterations = 3 }]
         other = simulate("--scenario", self.scenario(text.replace("seed = 5", "seed = 6")))["jobs"]
         self.assertNotEqual([job["first"] for job in jobs], [job["first"] for job in other])
 
+    def test_each_job_may_have_a_protocol_of_its_own(self):
+        def tat(*jobs):
+            path = self.scenario('network = { hosts = 9, link = { rate = "1gbit" } }\n' + "".join(f"[[job]]\n{job}" for job in jobs))
+            report = simulate("--scenario", path)
+            return [(job["protocol"], job["tat_seconds"]["median"]) for job in report["jobs"]]
+        protocols = "switchml", "atp", "netreduce"
+        apart = [f'protocol = "{each}"\nhosts = "h{3 * i}..h{3 * i + 2}"\nelements = 50_000\n' for i, each in enumerate(protocols)]
+        alone = [tat(job)[0] for job in apart]
+        self.assertEqual([each for each, _ in alone], list(protocols))
+        self.assertEqual(tat(*apart), alone, "they share no link but the aggregators' own, which has no bound")
+        shared = tat(*(job.replace(f"h{3 * i}..h{3 * i + 2}", "h0..h2") for i, job in enumerate(apart)))
+        for (_, together), (protocol, seconds) in zip(shared, alone):
+            self.assertGreater(together, 1.5 * seconds, protocol)
+
     def test_the_median_of_two_is_their_mean(self):
         job = simulate("--scenario", self.scenario('''network = { hosts = 2, link = { rate = "1gbit" } }
                                                    job = [{ bucket = [{ elements = 1000 }, { elements = 9000 }] }]'''))["jobs"][0]
