@@ -203,7 +203,8 @@ class Judge(Verdicts):
         fields = CHUNK.unpack_from(body, 20)
         _, _, _, _, ahead_operation, values, slot, elements, exponents, flags = fields
         dtype, operation = values & 15, values >> 4
-        if dtype > 8 or operation > 7 or (operation not in (0, 1, 4) if dtype in arithmetic.FLOATS else operation == 1):
+        allowed = (0,) if dtype == arithmetic.BLOCK8 else (0, 1, 4) if dtype in arithmetic.FLOATS else (0, 2, 3, 4, 5, 6, 7)
+        if dtype > arithmetic.BLOCK8 or operation not in allowed:
             self.unbelieved("types", f"values {values:#x}")
         e, n = (exponents + 3) // 4 * 4, elements * arithmetic.BYTES[dtype]
         m = (elements + 7) // 8 if flags & MASKS_BIT else 0
@@ -212,7 +213,7 @@ class Judge(Verdicts):
         own = body[48:48 + exponents]
         if (flags & ~7 or (flags & UNWANTED_BIT and kind != CONTRIBUTION) or (flags & MASKS_BIT and values != 0) or
                 (exponents == 0) != (ahead_operation == NONE_AHEAD) or 255 in own or any(body[48 + exponents:48 + e]) or
-                slot >= MOST_SLOTS or (kind == CONTRIBUTION and elements == 0 and values != 0)):
+                slot >= MOST_SLOTS or (kind == CONTRIBUTION and elements == 0 and dtype in arithmetic.FLOATS)):
             self.unbelieved("malformed", f"flags {flags:#x}, {exponents} exponents, ahead {ahead_operation}, slot {slot}, values {values:#x}")
         if kind not in (CONTRIBUTION, RESULT) and elements:
             self.unbelieved("malformed", f"{elements} values in a packet of type {kind}")

@@ -20,6 +20,7 @@ enum class Numbers : std::uint8_t {
   in_racks,      // as in_order, with racks' sums rounded to the tensor's type, on at most two levels below the root
   as_float16,    // rounded to float16 if they are float32, added exactly, and rounded once
   as_bfloat16,   // rounded to bfloat16 if they are float32, and added one after the other in float32
+  as_block8,     // blocks of 64 rounded to 8 bits by chance, added one after the other in float32, and rounded to 8 bits
 };
 
 struct Reduction {

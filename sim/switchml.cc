@@ -152,8 +152,9 @@ class SwitchmlTap final : public Tap {
 
 // The wire format of floats. A rank with a bug may use another format, and has no other bug.
 void draw_wires(Scenario& scenario) {
-  constexpr WireFormat formats[] = {WireFormat::native,  WireFormat::native,  WireFormat::native,
-                                    WireFormat::float32, WireFormat::float16, WireFormat::bfloat16};
+  using enum WireFormat;
+  constexpr WireFormat formats[] = {native, native, native, float32, float16, bfloat16,
+                                    native, int8,   native, float32, float16, bfloat16};
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
     JobPlan& job = scenario.jobs[index];
     Random random(derive(scenario.seed, Label::of_wire + index));
@@ -309,7 +310,7 @@ class Switchml final : public Protocol {
         bytes[type_byte] |= std::byte{0xc0};  // protected in a way that there is not
         break;
       default:
-        header.elements = 1024;  // more than any job's packets have
+        header.elements = static_cast<std::uint16_t>(4096 / bytes_of(header.dtype));  // more than any job's packets have
         header.masks = false;
         bytes.resize(wire::switchml::chunk_packet_bytes(header));
         break;
@@ -370,7 +371,7 @@ class Switchml final : public Protocol {
       if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);
       text += ", operation " + std::to_string(h.operation) + " chunk " + std::to_string(h.chunk) + ", slot " +
               std::to_string(h.slot) + "/" + std::to_string(h.version) + ", " + std::to_string(h.elements) + ' ' +
-              netsum::to_string(h.dtype) + ' ' + netsum::to_string(h.op);
+              (h.dtype == block8 ? "8-bit" : netsum::to_string(h.dtype)) + ' ' + netsum::to_string(h.op);
       if (h.ahead_operation == wire::switchml::no_ahead) return text + ", ahead unknown";
       return text + ", ahead operation " + std::to_string(h.operation + h.ahead_operation) + " chunk " +
              std::to_string(h.ahead_chunk);

@@ -57,6 +57,8 @@ class SwitchMlBench final : public BenchProtocol {
   [[nodiscard]] Numbers numbers(const ProtocolFlags& flags) const override {
     if (flags.chip_value() || flags.private_sums) return Numbers::block_fixed_point;
     const WireFormat wire = flags.wire_value();
+    const bool sums = flags.dtype_value() == DType::float32 || flags.dtype_value() == DType::bfloat16;
+    if (wire == WireFormat::int8 && sums) return Numbers::as_block8;
     switch (flags.dtype_value()) {
       case DType::float32:
         if (wire == WireFormat::float16) return Numbers::as_float16;
@@ -215,10 +217,10 @@ DType ProtocolFlags::dtype_value() const {
 }
 
 WireFormat ProtocolFlags::wire_value() const {
-  for (const WireFormat each : {WireFormat::native, WireFormat::float32, WireFormat::float16, WireFormat::bfloat16}) {
+  for (const WireFormat each : wire_formats) {
     if (wire == to_string(each)) return each;
   }
-  throw UsageError("--wire is native, float32, float16 or bfloat16, not '" + wire + "'");
+  throw UsageError("--wire is native, float32, float16, bfloat16 or int8, not '" + wire + "'");
 }
 
 bool is_chip(const std::string& profile) {

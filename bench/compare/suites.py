@@ -11,6 +11,7 @@ MB = 250_000  # elements of float32
 
 SWITCHML = Netsum("SwitchML")
 BFLOAT16 = Netsum("SwitchML, bfloat16 on the wire", flags=("--wire", "bfloat16"))
+INT8 = Netsum("SwitchML, int8 on the wire", flags=("--wire", "int8"))
 UNICAST = Netsum("SwitchML, results by unicast", flags=("--multicast", "off"))
 AVX2 = Netsum("SwitchML, AVX2 only", vectors="AVX2")
 ATP = Netsum("ATP", "atp")
@@ -72,13 +73,15 @@ def shaped(workers):
     rows = [Row(f"shaped-{workers}", f"Gloo's TAT over SwitchML's, {at}", ("Gloo", elements), ("SwitchML", elements), goal,
                 then=f"{then}, the bound"),
             Row(f"shaped-{workers}-bfloat16", f"Gloo's TAT over SwitchML's with bfloat16 on the wire, {at}", ("Gloo", elements), (BFLOAT16.name, elements),
-                goal_16)]
+                goal_16),
+            Row(f"shaped-{workers}-int8", f"Gloo's TAT over SwitchML's with int8 on the wire, {at}", ("Gloo", elements), (INT8.name, elements),
+                {4: 5.5, 8: 6.4}[workers], then={4: "5.7", 8: "6.7"}[workers])]
     others = (ATP, NETREDUCE, MPI, MPI_RING, MPI_SLICES)
     rows += [Row(f"shaped-{workers}-{short}", f"TAT of Gloo over {who.name}, {at}", ("Gloo", elements), (who.name, elements))
              for short, who in (("atp", ATP), ("netreduce", NETREDUCE))]
     rows += [Row(f"shaped-{workers}-{short}", f"TAT of {who.name} over SwitchML, {at}", (who.name, elements), ("SwitchML", elements))
              for short, who in (("mpi", MPI), ("mpi-ring", MPI_RING), ("mpi-slices", MPI_SLICES))]
-    entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO, BFLOAT16)]
+    entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO, BFLOAT16, INT8)]
     entrants += [Entrant(who.name, who, task, every=SELDOM) for who in others]
     return Group(f"shaped-{workers}", tuple(entrants), tuple(rows), hosts=workers + 1, rate="200mbit" if workers < 8 else "")
 

@@ -29,8 +29,8 @@ template <class Value>
 constexpr Choice<Value> named(Value value) {
   return {netsum::to_string(value), value};
 }
-constexpr std::array wire_formats = {named(WireFormat::native), named(WireFormat::float32), named(WireFormat::float16),
-                                     named(WireFormat::bfloat16)};
+constexpr std::array formats = {named(WireFormat::native), named(WireFormat::float32), named(WireFormat::float16),
+                                named(WireFormat::bfloat16), named(WireFormat::int8)};
 constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecurity::tag), named(PacketSecurity::encrypt)};
 
 constexpr std::array data_paths = {named(DataPath::sockets), named(DataPath::xdp), named(DataPath::dpdk)};
@@ -150,7 +150,7 @@ Settings read(const Lookup& lookup, Settings settings) {
   options.pin_threads = reader.one_of("NETSUM_PIN", yes_or_no, false);
   reader.number("NETSUM_SLOTS", options.slots, 0U, 1U << 20);
   reader.number("NETSUM_PACKET_ELEMENTS", options.packet_elements, 0U, 15360U);
-  const WireFormat wire = reader.one_of("NETSUM_WIRE", wire_formats, WireFormat::native);
+  const WireFormat wire = reader.one_of("NETSUM_WIRE", formats, WireFormat::native);
   check_owner(options.protocol, std::string("NETSUM_WIRE=") + netsum::to_string(wire), wire != WireFormat::native,
               {"switchml"});
   const SharedMemory memory = reader.one_of("NETSUM_SHARED_MEMORY", memories, SharedMemory::automatic);

@@ -86,7 +86,7 @@ class SwitchMlRank final : public RankProtocol {
         (options().recovery.count() > 0 || options().loss > 0 || settings_.wire != WireFormat::native)) {
       throw bad("shared memory cannot be required together with recovery, injected losses or a wire format");
     }
-    if (options().private_sums && (settings_.wire == WireFormat::float16 || settings_.wire == WireFormat::bfloat16)) {
+    if (options().private_sums && settings_.wire != WireFormat::native && settings_.wire != WireFormat::float32) {
       throw bad(std::string("private sums exclude the wire format ") + to_string(settings_.wire) +
                 ": aggregators add its values as floats; use native or float32");
     }

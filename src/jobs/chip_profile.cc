@@ -115,7 +115,7 @@ std::string why_not_at_chip(const ChipProfile& profile, std::uint32_t packet_ele
   if (packet_elements != 0 && !takes(profile, packet_elements)) {
     return "takes packets of " + lengths_of(profile) + " elements, not of " + std::to_string(packet_elements);
   }
-  if (wire == WireFormat::float16 || wire == WireFormat::bfloat16) {
+  if (wire != WireFormat::native && wire != WireFormat::float32) {
     return std::string("adds integers, so floats travel as block fixed point and not as ") + to_string(wire);
   }
   return "";

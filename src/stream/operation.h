@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/wire_types.h"
 #include "kernels/kernels.h"
 #include "netsum/types.h"
 
@@ -53,7 +54,7 @@ struct Operation {
 inline constexpr std::uint64_t most_plain_floats = 16;
 
 // Values in SwitchML's packets: their type, and how the switch combines them. int32 sums are also block fixed point and a
-// broadcast's words.
+// broadcast's words; of block8 the ranks divide averages.
 struct OnWire {
   DType dtype = DType::int32;
   ReduceOp op = ReduceOp::sum;
@@ -70,10 +71,12 @@ struct OnWire {
                                                      : OnWire{DType::int64, operation.op};
   }
   if (!sums) return {kernels::integer_as_wide_as(operation.dtype), operation.op};
+  const bool few = part_elements(operation) <= most_plain_floats;
+  if (operation.wire == WireFormat::int8 && operation.dtype != DType::float16 && !few) return {block8, ReduceOp::sum};
   if (operation.dtype == DType::float32) {
     if (operation.wire == WireFormat::float16) return {DType::float16, operation.op};
     if (operation.wire == WireFormat::bfloat16) return {DType::bfloat16, operation.op};
-    if (part_elements(operation) <= most_plain_floats) return {DType::float32, operation.op};
+    if (few) return {DType::float32, operation.op};
     return {};
   }
   return operation.wire != WireFormat::float32 ? OnWire{operation.dtype, operation.op} : OnWire{};
@@ -97,7 +100,7 @@ struct OnWire {
 // (docs/private-sums.md).
 [[nodiscard]] constexpr bool adds_integers(const Operation& operation) {
   const OnWire wire = on_wire(operation);
-  return !is_float(wire.dtype) && wire.op == ReduceOp::sum;
+  return !added_in_order(wire.dtype) && wire.op == ReduceOp::sum;
 }
 
 // Whether its values travel as block fixed point and so need exponents (SwitchML).

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "base/wire_types.h"
 
 namespace netsum::wire::switchml {
 namespace {
@@ -22,7 +23,7 @@ constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledg
 
 // A byte describes the values: the type in the low 4 bits, as an index here, and the operation above it.
 constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
-                            DType::int64, DType::int16,   DType::int8,     DType::uint8};
+                            DType::int64, DType::int16,   DType::int8,     DType::uint8,   block8};
 constexpr std::uint8_t dtype_bits = 0x0f;
 std::uint8_t index_of(DType dtype) {
   static constexpr auto indices = [] {
@@ -38,6 +39,7 @@ constexpr auto most_op = static_cast<std::uint8_t>(ReduceOp::bit_xor);
 
 // What a switch can do with values of a type. Floats have no order in which it could compare them: ranks send integers.
 bool has_operation(DType dtype, ReduceOp op) {
+  if (dtype == block8) return op == ReduceOp::sum;
   if (is_float(dtype)) return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product;
   return op != ReduceOp::avg;
 }
@@ -159,7 +161,7 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
     return ParseError::field;
   const bool acknowledgement = common.type == Type::acknowledgement;
   // Barriers and ranks without values have no floats. Only block fixed point has masks.
-  if (is_float(header.dtype) && header.elements == 0 && !acknowledgement) return ParseError::field;
+  if (added_in_order(header.dtype) && header.elements == 0 && !acknowledgement) return ParseError::field;
   if (header.masks && (header.dtype != DType::int32 || header.op != ReduceOp::sum)) return ParseError::field;
   if (header.acknowledge_only && common.type != Type::contribution) return ParseError::field;
   if (acknowledgement && header.elements != 0) return ParseError::field;

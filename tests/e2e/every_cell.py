@@ -26,7 +26,9 @@ WAYS = {"sockets": (), "loss": (*SHORT, "--loss", 0.01), "tree": ("--racks", 2),
 PRIVATE = {"private": ("--private",), "private tree with loss": (*SHORT, "--private", "--racks", 2, "--loss", 0.01)}
 
 
-def ways(collective, dtype, op):
+def ways(collective, dtype, op, wire):
+    if wire != "native":
+        return {way: flags for way, flags in WAYS.items() if way != "shared memory"}
     if collective in COMBINING and (op not in ("sum", "avg") or dtype in ("bool", "float64")):
         return WAYS
     return WAYS | PRIVATE
@@ -39,16 +41,19 @@ def report(collective, *words):
     return json.loads(result.stdout)
 
 
-def cells(collective, dtypes):
-    for dtype in dtypes:
-        yield from ((dtype, op) for op in (OPERATIONS[dtype] if collective in COMBINING else (None,)))
+def cells(collective, dtype):
+    """Operations, and formats of their values in packets."""
+    for op in OPERATIONS[dtype] if collective in COMBINING else (None,):
+        yield op, "native"
+        if dtype in ("float32", "bfloat16") and op in ("sum", "avg"):
+            yield op, "int8"
 
 
-def check(collective, dtype, op, elements):
+def check(collective, dtype, op, wire, elements):
     """What is wrong with the cell, a line each."""
-    words = ("--dtype", dtype, "--elements", elements, *(("--op", op) if op else ()))
+    words = ("--dtype", dtype, "--elements", elements, *(("--op", op) if op else ()), *(("--wire", wire) if wire != "native" else ()))
     expected, wrong = None, []
-    for way, flags in ways(collective, dtype, op).items():
+    for way, flags in ways(collective, dtype, op, wire).items():
         if way == "private" and dtype in ("float16", "bfloat16"):  # their sums have the bits of wider packets
             expected = report(collective, *words, "--wire", "float32")["result_hash"]
         found = report(collective, *words, *flags)
@@ -75,12 +80,13 @@ def main():
     for collective in options.collective:
         for dtype in options.dtype:
             line = []
-            for _, op in cells(collective, [dtype]):
-                wrong = [each for elements in options.elements for each in check(collective, dtype, op, elements)]
+            for op, wire in cells(collective, dtype):
+                wrong = [each for elements in options.elements for each in check(collective, dtype, op, wire, elements)]
                 count, bad = count + 1, bad + bool(wrong)
-                line.append(f"{op or 'bytes'} {'BAD' if wrong else 'ok'}")
+                name = f"{op or 'bytes'}{'' if wire == 'native' else ' as ' + wire}"
+                line.append(f"{name} {'BAD' if wrong else 'ok'}")
                 for each in wrong:
-                    print(f"{collective} {dtype} {op or ''}: {each}", file=sys.stderr)
+                    print(f"{collective} {dtype} {name}: {each}", file=sys.stderr)
             print(f"{collective:15} {dtype:9} {'  '.join(line)}", flush=True)
     print(f"{count} cells, {bad} bad; each over {', '.join(WAYS)}")
     return bad != 0

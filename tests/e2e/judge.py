@@ -281,16 +281,20 @@ class SpoiledSwitchml(Spoiled):
         self.spoil(self.flat, spoil, "result-to")
 
     def test_values_of_the_slots_former_round(self):
-        def spoil(found):
+        def rounds(found):
             results = [c for c in chunks(found, 3) if c.values]
-            old, new = next((a, b) for a in results for b in results
-                            if b.number > a.number and a.place == b.place and a.name() != b.name() and a.values == b.values and
-                            len(a.payload) == len(b.payload))
+            return results, next(((a, b) for a in results for b in results
+                                  if b.number > a.number and a.place == b.place and a.name() != b.name() and a.values == b.values and
+                                  len(a.payload) == len(b.payload)), None)
+
+        def spoil(found):
+            results, (old, new) = rounds(found)
             for c in results:
                 if c.name() == new.name():
                     c.payload[48:] = old.payload[48:]
                     c.write()
-        self.spoil(self.flat, spoil, "sum")
+        traces = (simulated("switchml", seed, "lossy", "--jobs", 1, "--workers", 3, *HONEST) for seed in range(2, 40))
+        self.spoil(next(trace for trace in traces if rounds(packets(trace)[1])[1]), spoil, "sum")
 
     def test_a_result_of_a_former_round(self):
         def spoil(found):

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/mix.h"
 #include "kernels/kernels.h"
 #include "stream/tensor.h"
 
@@ -66,7 +67,7 @@ static_assert(seal::hash_words == wire::switchml::check_words);
 ChunkCodec::ChunkCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t packet_elements, const Privacy& privacy)
     : rank_(rank),
       world_size_(world_size),
-      scratch_(std::max(2 * packet_elements, std::lcm(packet_elements, block_elements))),
+      scratch_(std::max(4 * packet_elements, std::lcm(packet_elements, block_elements))),
       halves_(std::size_t{2} * packet_elements),
       fixed_exponent_(privacy.fixed_exponent) {
   if (!privacy.pads) return;
@@ -105,7 +106,12 @@ void ChunkCodec::encode_unscaled(const stream::Operation& operation, std::uint64
                                  std::byte* payload) {
   const stream::OnWire wire = stream::on_wire(operation);
   const std::byte* const values = element_at(operation, offset);
-  if (operation.dtype == DType::boolean) {
+  if (wire.dtype == block8) {
+    // The chances of a value follow from the call, the rank and the value's place: whatever a packet's length, they are the
+    // same. Never 0, which is without chance.
+    const std::uint64_t key = mix(mix(operation.number) + std::uint64_t{operation.part} * 0x10000 + rank_ + 1) | 1;
+    kernels::to_block8(payload, floats(operation, offset, elements), elements, key, offset);
+  } else if (operation.dtype == DType::boolean) {
     kernels::truths(payload, values, elements);
   } else if (wire.dtype == operation.dtype) {
     std::memcpy(payload, values, elements * bytes_of(wire.dtype));
@@ -121,7 +127,13 @@ void ChunkCodec::decode_unscaled(const stream::Operation& operation, std::uint64
                                  const std::byte* payload) {
   const stream::OnWire wire = stream::on_wire(operation);
   std::byte* const values = element_at(operation, offset);
-  if (is_float(operation.dtype) && !is_float(wire.dtype)) {
+  if (wire.dtype == block8) {
+    const std::uint32_t divisor = operation.op == ReduceOp::avg ? world_size_ : 1;
+    const bool wide = operation.dtype == DType::float32;
+    float* const floats = wide ? stream::tensor_at<float>(operation, offset) : scratch_.data();
+    kernels::from_block8(floats, payload, elements, divisor);
+    if (!wide) kernels::to_bfloat16(stream::tensor_at<std::uint16_t>(operation, offset), floats, elements);
+  } else if (is_float(operation.dtype) && !is_float(wire.dtype)) {
     kernels::from_ordered(operation.dtype, values, payload, elements);
   } else if (wire.dtype == operation.dtype || operation.dtype == DType::boolean) {
     std::memcpy(values, payload, elements * bytes_of(wire.dtype));

@@ -61,13 +61,14 @@ struct Place {
 
   // Elements of a packet with the chunk's values.
   [[nodiscard]] std::uint32_t elements_on_wire() const {
+    if (active->wire.dtype == block8) return static_cast<std::uint32_t>(block8_bytes(chunk->elements));
     return chunk->elements == 0 ? 0 : chunk->elements + active->check_words;
   }
 
   // Whether the rank adds its own values to the sum of the others', as nobody else needs them. What is added in rank order
   // is added at the switch.
   [[nodiscard]] bool keeps(std::uint32_t rank, std::uint32_t world_size) const {
-    return world_size > 1 && chunk->elements != 0 && !is_float(active->wire.dtype) &&
+    return world_size > 1 && chunk->elements != 0 && !added_in_order(active->wire.dtype) &&
            stream::takes_alone(active->operation, rank, chunk->part);
   }
   [[nodiscard]] bool nonfinite() const { return active->scanned && active->nonfinite[active->stripes.stripe(chunk->index)]; }

@@ -316,9 +316,9 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
       wire::switchml::most_payload_bytes(job.config.packet_elements, chunk.header.dtype, chunk.header.op))
     return drop(counters.dropped_shape);
   // What spreads values carries words, and there is no memory to gather floats.
-  if (chunk.header.slot >= job.config.slots && is_float(chunk.header.dtype)) return drop(counters.dropped_slot);
+  if (chunk.header.slot >= job.config.slots && added_in_order(chunk.header.dtype)) return drop(counters.dropped_slot);
   // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
-  if (sender.from_switch && sender.summed == is_float(chunk.header.dtype)) return drop(counters.dropped_shape);
+  if (sender.from_switch && sender.summed == added_in_order(chunk.header.dtype)) return drop(counters.dropped_shape);
   if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);
   return true;
 }
@@ -344,7 +344,7 @@ Switch::SlotState* Switch::place(Job& job, const RxView& packet, const wire::swi
   // A slot gathers floats for one version at a time.
   const std::size_t number = job.number_of(slot);
   const SlotState& other = job.slots[number ^ 1U];
-  if (is_float(header.dtype) && other.gathers()) return drop(counters.dropped_early);
+  if (added_in_order(header.dtype) && other.gathers()) return drop(counters.dropped_early);
   if (SlotState* const clash = job.another_call(number, header.operation)) return clash;
   open(job, number, header, values, common.sender, sink);
   return &slot;

@@ -60,7 +60,7 @@ struct alignas(cache_line) Switch::SlotState {
 
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
   // Floats that are summed only when all ranks' are there, in rank order: switches below the root pass them on unsummed.
-  [[nodiscard]] bool ordered() const { return is_float(dtype); }
+  [[nodiscard]] bool ordered() const { return added_in_order(dtype); }
   // Whether a contribution has what the others have. A rank may be without integers (broadcast), not without floats.
   [[nodiscard]] bool fits(const wire::switchml::ChunkHeader& header) const {
     return header.dtype == dtype && header.op == op && (!ordered() || arrived == 0 || header.elements == elements);

@@ -360,11 +360,13 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.operation = w.profile.offered(operation);
   active.signature = stream::signature_of(active.operation, w.config.packet_elements);
   active.wire = stream::on_wire(active.operation);
-  const auto width = static_cast<std::uint32_t>(bytes_of(active.wire.dtype));
+  const std::size_t packet_bytes = std::size_t{w.config.packet_elements} * 4;
+  const auto chunk_elements = static_cast<std::uint32_t>(
+      active.wire.dtype == block8 ? block8_values_in(packet_bytes) : packet_bytes / bytes_of(active.wire.dtype));
   active.scanned = stream::uses_exponents(active.operation);
   active.check_words = w.profile.codec().check_words(active.operation);
   active.exchanged = active.scanned && !w.config.fixed_exponent;
-  active.stripes = Stripes(stream::wire_elements(operation), operation.number, w.config.packet_elements * 4 / width,
+  active.stripes = Stripes(stream::wire_elements(operation), operation.number, chunk_elements,
                            {w.config.lane, w.config.lanes, w.run_chunks()}, active.scanned, active.operation.parts);
   active.window = in_flight.slots.size() == in_flight.each ? 0 : window_of(active.operation);
   std::uint64_t& end_position = in_flight.end_position[active.window];
