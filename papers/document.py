@@ -84,7 +84,7 @@ def row(figure, found, measured):
 
 def differences(found, measured):
     """A list of the results that contradict a paper, and one of those that are far from it."""
-    kinds = {"Another side wins than in the paper": Beside.contradicts,
+    kinds = {"Another side wins than in the paper, or its bound does not hold": Beside.contradicts,
              f"More than {100 * FAR:.0f} % from the paper's number": lambda each: each.far() and not each.contradicts()}
     lines = [f"## {DIFFERENCES}", ""]
     for kind, holds in kinds.items():
@@ -93,7 +93,7 @@ def differences(found, measured):
             for figure in sorted(figures, key=order):
                 explained = compared(figure, found, measured)[1]
                 if those := [each for each in differing(figure, found, measured) if holds(each)]:
-                    numbers = "; ".join(f"{each.what} {each.ours:.4g} (paper: {each.paper:.4g})" for each in those)
+                    numbers = "; ".join(f"{each.what} {each.ours:.4g} (paper: {each.paper if isinstance(each.paper, str) else f'{each.paper:.4g}'})" for each in those)
                     name = f"`{figure.name}`" if isinstance(figure, Figure) else figure.how
                     entries.append(f"- **{title}, {figure.item}** ({name}): {numbers}. {explained}")
         lines += [f"**{kind}**: {len(entries)} of the tables' rows.", "", *entries, *([""] if entries else [])]
@@ -166,7 +166,7 @@ def self_test():
     figure = Figure("name", "Table 1", "", "", lambda short: None)
     PAPERS.clear()
     PAPERS["paper"] = "Paper", "", [figure]
-    for numbers, lists in (((1.2, 0.9, 1), (1, 0)), ((100, 116), (0, 1)), ((1.01, 0.995, 1), (0, 0)), ((100, 114), (0, 0))):
+    for numbers, lists in (((1.2, 0.9, 1), (1, 0)), ((100, 116), (0, 1)), ((1.01, 0.995, 1), (0, 0)), ((100, 114), (0, 0)), (("< 1", 1.1), (1, 0)), (("> 1", 1.1), (0, 0))):
         made = {"name": {"beside": [dataclasses.asdict(Beside("it", *numbers))], "explained": ""}}
         counts = tuple(int(each[0]) for each in differences(made, None).split("**: ")[1:])
         assert counts == lists, f"{numbers}: in {counts} of the lists"

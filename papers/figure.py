@@ -11,19 +11,22 @@ NOISE = 0.02  # of simulations: who is so little ahead is not
 class Beside:
     """A number of the paper, and ours; of an Elsewhere ours is text for document.Measured. None that was fitted to the paper's."""
     what: str
-    paper: float
+    paper: float | str  # or a bound that its text gives: "< 1"
     ours: float | str
     even: float | None = None  # where neither side wins: 1 of a ratio, 0 of a gain
 
     def contradicts(self):
-        """The other side wins."""
+        """The other side wins, or the bound does not hold."""
+        if isinstance(self.paper, str):
+            sign, bound = self.paper.split()
+            return self.ours > float(bound) * (1 + NOISE) if sign == "<" else self.ours < float(bound) * (1 - NOISE)
         return self.even is not None and (self.paper - self.even) * (self.ours - self.even) < 0 and self.off() > NOISE
 
     def off(self):
         return abs(self.ours / self.paper - 1)
 
     def far(self):
-        return self.off() > FAR
+        return not isinstance(self.paper, str) and self.off() > FAR
 
 
 @dataclasses.dataclass(frozen=True)
