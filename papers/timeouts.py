@@ -9,10 +9,10 @@ DELAY = 1e-6  # of a link
 HEADERS = 76  # with 256 elements the paper's packets are of 1,100 bytes (§4.4)
 
 
-def all_reduce(workers, rate, loss, slots, elements, packet_elements=256, timeout=1e-3, seed=1):
-    """Seconds, and when worker 0 sent its packets."""
+def all_reduce(workers, rate, loss, slots, elements, packet_elements=256, timeout=1e-3, seed=1, delay=DELAY, lossy=None):
+    """Seconds, and when worker 0 sent its packets. `lossy`: the workers whose links lose; all."""
     draw = random.Random(seed).random
-    lost = lambda: draw() < loss  # noqa: E731
+    lost = lambda worker: (lossy is None or worker in lossy) and draw() < loss  # noqa: E731
     packet = 8 * (4 * packet_elements + HEADERS) / (rate * 1e9)
     chunks = -(-elements // packet_elements)
     up, down = [0.0] * workers, [0.0] * workers  # when each link is free
@@ -25,11 +25,11 @@ def all_reduce(workers, rate, loss, slots, elements, packet_elements=256, timeou
 
     def link(free, worker, now):
         free[worker] = max(free[worker], now) + packet
-        return free[worker] + DELAY
+        return free[worker] + delay
 
     def answer(now, worker, chunk):
         arrives = link(down, worker, now)
-        if not lost():
+        if not lost(worker):
             heapq.heappush(events, (arrives, next(number), "result", worker, chunk))
 
     heapq.heapify(events)
@@ -50,7 +50,7 @@ def all_reduce(workers, rate, loss, slots, elements, packet_elements=256, timeou
                 sent.append(now)
             timers.append((now + timeout, next(number), "send", worker, chunk))
             arrives = link(up, worker, now)
-            if not lost():
+            if not lost(worker):
                 heapq.heappush(events, (arrives, next(number), "arrive", worker, chunk))
         elif worker in seen[chunk]:
             if len(seen[chunk]) == workers:
