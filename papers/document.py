@@ -64,7 +64,7 @@ def compared(figure, found, measured):
     if isinstance(figure, Figure):
         made = found[figure.name]
         return [Beside(**each) for each in made.get("beside", ())], made.get("explained", "")
-    return [dataclasses.replace(each, ours=float(measured.fill(each.ours).split()[0])) for each in figure.beside], figure.explained
+    return [dataclasses.replace(each, ours=float(measured.fill(each.ours).split()[0])) for each in figure.beside], measured.fill(figure.explained)
 
 
 def differing(figure, found, measured):
@@ -86,7 +86,7 @@ def differences(found, measured):
     """A list of the results that contradict a paper, and one of those that are far from it."""
     kinds = {"Another side wins than in the paper, or its bound does not hold": Beside.contradicts,
              f"More than {100 * FAR:.0f} % from the paper's number": lambda each: each.far() and not each.contradicts()}
-    lines = [f"## {DIFFERENCES}", ""]
+    lines, told = [f"## {DIFFERENCES}", ""], set()
     for kind, holds in kinds.items():
         entries = []
         for title, _, figures in PAPERS.values():
@@ -95,7 +95,8 @@ def differences(found, measured):
                 if those := [each for each in differing(figure, found, measured) if holds(each)]:
                     numbers = "; ".join(f"{each.what} {each.ours:.4g} (paper: {each.paper if isinstance(each.paper, str) else f'{each.paper:.4g}'})" for each in those)
                     name = f"`{figure.name}`" if isinstance(figure, Figure) else figure.how
-                    entries.append(f"- **{title}, {figure.item}** ({name}): {numbers}. {explained}")
+                    entries.append(f"- **{title}, {figure.item}** ({name}): {numbers}. {'The cause is above.' if id(figure) in told else explained}")
+                    told.add(id(figure))
         lines += [f"**{kind}**: {len(entries)} of the tables' rows.", "", *entries, *([""] if entries else [])]
     return "\n".join(lines)
 
