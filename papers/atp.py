@@ -6,7 +6,7 @@ atp-sharing      throughput of three jobs and where their sums are made, with 10
                  jobs (Figure 14); whose the slots are while one job pauses (Figure 13c).
 atp-racks        bytes that reach the parameter server from three racks, with a second level of aggregation and without (§5.2.2).
 atp-congestion   a job beside a TCP flow (Figure 16), over IPv6 too, and alone where it finds half of its slots (Figure 15), with
-                 and without congestion control.
+                 and without congestion control. SwitchML, which has none, beside the TCP flow.
 
 Switches and workers are at the left of the link and the parameter server at its right, unless said otherwise. The link is slow,
 so that it is what bounds the jobs, and not this machine's CPUs. Every sum of every run is checked. Needs root.
@@ -23,7 +23,8 @@ import sys
 import threading
 import time
 
-from cluster import Cluster, Sampler, TcpFlow, Testbed
+from cluster import Cluster, Rank, Sampler, TcpFlow, Testbed
+from network import Daemon
 from output import plot, say, table
 from ratios import interval
 
@@ -342,6 +343,34 @@ def series(samples, link, begin, started, ended, reports, version):
     return result
 
 
+def switchml_beside_tcp(slots, options):
+    """Medians as those of `series`. One of three workers is at the other side of the link; `slots` is its window, or None: measured."""
+    elements = 100_000
+    with contextlib.ExitStack() as stack:
+        bed = stack.enter_context(Testbed("50mbit", "1ms", queue="128kB", mark="32kB", left=2, right=2))
+        switch = Daemon(bed.R0, 4, "switch")
+        stack.callback(switch.kill)
+        flow = stack.enter_context(TcpFlow(bed.L1, bed.R1, 4))
+        time.sleep(3)
+        begin = time.monotonic()
+        with Sampler(0.5, lambda: flow.received) as sampler:
+            ranks = [Rank(host, "--switch", switch.address, "--job", "job", "--rank", rank, "--world-size", 3, "--elements", elements, "--iterations",
+                          8 * options.iterations, "--warmup", 1, "--deadline", 300, *(["--slots", slots] if slots else []), protocol="switchml")
+                     for rank, host in enumerate((bed.L0, bed.R0, bed.R0))]
+            for rank in ranks:
+                stack.callback(rank.kill)
+            reports = [rank.report() for rank in ranks]
+        check(bed)
+        inside = [line for line in bed.link() if begin < line["time"]]
+    during = sampler.samples[2:-1]
+    tcp = statistics.median((after - before) * 8e-6 / (t1 - t0) for (t0, before), (t1, after) in zip(during, during[1:]))
+    seconds = statistics.median(map(max, zip(*(report["nanoseconds"] for report in reports)))) / 1e9
+    sent, again = (sum(report[key] for report in reports) for key in ("packets_sent", "packets_retransmitted"))
+    return {"medians": {"job": elements * 32e-6 / seconds, "tcp": tcp, "seconds": time.monotonic() - begin, "repeated": again / sent,
+                        "dropped": inside[-1]["dropped"] - inside[0]["dropped"], "marked": inside[-1]["marked"] - inside[0]["marked"]}}
+
+
+SWITCHML = {"SwitchML beside TCP": None, "SwitchML beside TCP, 64 slots": 64}
 CONGESTED = {"beside TCP": (4, "on", True), "beside TCP, no control": (4, "off", True), "beside TCP, IPv6": (6, "on", True),
              "half the slots": (4, "on", False), "half the slots, no control": (4, "off", False)}
 
@@ -351,14 +380,15 @@ def share_of(medians):
 
 
 def congestion(options):
-    settings = {name: how for name, how in CONGESTED.items() if options.only in (None, name)}
+    settings = {name: how for name, how in {**CONGESTED, **SWITCHML}.items() if options.only in (None, name)}
     runs = {name: [] for name in settings}
     for repeat in range(options.repeats):
         for name, how in settings.items():
             say(f"repeat {repeat + 1} of {options.repeats}: {name}")
-            runs[name].append(congested(*how, options))
+            runs[name].append(switchml_beside_tcp(how, options) if name in SWITCHML else congested(*how, options))
     rows = []
-    for name, (_, _, tcp) in settings.items():
+    for name, how in settings.items():
+        tcp = name in SWITCHML or how[2]
         m = {key: statistics.median(run["medians"][key] for run in runs[name]) for key in runs[name][0]["medians"]}
         shares = with_interval([share_of(run["medians"]) for run in runs[name]]) if tcp else "-"
         rows.append([name, f"{m['job']:.1f}", f"{m['tcp']:.1f}" if tcp else "-",
@@ -370,6 +400,7 @@ def congestion(options):
 
 
 def plot_congestion(results, figure):
+    results = {name: runs for name, runs in results.items() if name in CONGESTED}
     axes = figure.subplots(2, len(results), sharey="row", squeeze=False, height_ratios=(2, 1))
     for (name, (it, *_)), (top, bottom) in zip(results.items(), zip(*axes)):
         times, *columns = zip(*it["goodput"])
@@ -394,7 +425,7 @@ def main():
     parser.add_argument("--elements", type=int, default=50_000, help="of each tensor")
     parser.add_argument("--iterations", type=int, default=12, help="all-reduces of each job")
     parser.add_argument("--repeats", type=int, default=3, help="of each setting, interleaved")
-    parser.add_argument("--only", choices=[*SHARED, *CONGESTED], help="one part of atp-sharing, or one setting of atp-congestion; no picture")
+    parser.add_argument("--only", choices=[*SHARED, *CONGESTED, *SWITCHML], help="one part of atp-sharing, or one setting of atp-congestion; no picture")
     parser.add_argument("--quick", action="store_true", help="once, and fewer all-reduces")
     options = parser.parse_args()
     if options.quick:

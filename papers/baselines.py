@@ -2,7 +2,6 @@
 
                      fullest link carries, of M bytes and n workers
   ring               2 (n - 1) / n M: reduce-scatter and all-gather in n - 1 steps each (SwitchML, §3; NetReduce, (1))
-  dedicated servers  M, n servers on machines of their own, each with a part (SwitchML, §3: "can match" the network)
   colocated servers  2 (n - 1) / n M: a server at each worker, whose link carries both roles (ATP's NtoN)
   one server         n M at the server (ATP's Nto1)
 
@@ -24,10 +23,6 @@ def two_level_ring(racks, in_rack, rate, hop=0.0):
     """A ring in each rack that reduces and scatters, rings of a rank of each rack, and the racks' rings again."""
     inside, across = ring(in_rack, rate, hop), ring(racks, rate, hop)
     return lambda elements: inside(elements) + across(elements / in_rack)
-
-
-def dedicated_servers(rate, hop=0.0):
-    return lambda elements: 2 * hop + 4 * elements / bandwidth(rate)
 
 
 def colocated_servers(workers, rate, hop=0.0):

@@ -15,8 +15,8 @@ BUSY_TIME = 168  # in struct tcp_info; tcpi_rwnd_limited and tcpi_sndbuf_limited
 class Rank(Process):
     """A rank of a benchmark; its lines are read as they come, with the time of each."""
 
-    def __init__(self, host, *arguments):
-        super().__init__(host, "bench", "all-reduce", "--protocol", "atp", "--rank-report", *arguments)
+    def __init__(self, host, *arguments, protocol="atp"):
+        super().__init__(host, "bench", "all-reduce", "--protocol", protocol, "--rank-report", *arguments)
         self.lines = []
         self.on_line = lambda line: None
         self.reader = threading.Thread(target=self.read, daemon=True)

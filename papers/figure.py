@@ -3,6 +3,32 @@ import dataclasses
 from collections.abc import Callable
 
 
+FAR = 0.15
+NOISE = 0.02  # of simulations: who is so little ahead is not
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """A number of the paper, and ours; of an Elsewhere ours is text for document.Measured. None that was fitted to the paper's."""
+    what: str
+    paper: float | str  # or a bound that its text gives: "< 1"
+    ours: float | str
+    even: float | None = None  # where neither side wins: 1 of a ratio, 0 of a gain
+
+    def contradicts(self):
+        """The other side wins, or the bound does not hold."""
+        if isinstance(self.paper, str):
+            sign, bound = self.paper.split()
+            return self.ours > float(bound) * (1 + NOISE) if sign == "<" else self.ours < float(bound) * (1 - NOISE)
+        return self.even is not None and (self.paper - self.even) * (self.ours - self.even) < 0 and self.off() > NOISE
+
+    def off(self):
+        return abs(self.ours / self.paper - 1)
+
+    def far(self):
+        return not isinstance(self.paper, str) and self.off() > FAR
+
+
 @dataclasses.dataclass(frozen=True)
 class Figure:
     name: str  # "switchml-table1"
@@ -11,7 +37,8 @@ class Figure:
     how: str  # "simulated, packets", "simulated, flows", "simulated, ns-3" (left out where that is not installed), "trained" or "computed"
     make: Callable  # of short: a Result; a short one has the same shape, less data
     paper: str = ""  # its numbers
-    reason: str = ""  # for differences
+    reason: str = ""  # where its parameters depart from the paper's, and why
+    fitted: str = ""  # what of it was fitted to the paper's result, and so is no evidence for it
     picture: bool = False  # --document puts it into docs/images, too
 
 
@@ -25,6 +52,8 @@ class Elsewhere:
     command: str = ""
     paper: str = ""
     reason: str = ""
+    beside: tuple = ()
+    explained: str = ""
 
 
 @dataclasses.dataclass
@@ -33,6 +62,8 @@ class Result:
     rows: list
     ours: str  # our numbers, as short as the paper's
     panels: list = dataclasses.field(default_factory=list)
+    beside: list = dataclasses.field(default_factory=list)  # of Beside: what is far from the paper or contradicts it is listed
+    explained: str = ""  # why, by an experiment of this figure; needed if there is such a one
 
 
 def lines(series, marks=(), **labels):

@@ -11,9 +11,9 @@ from scenario import NS3
 
 # name: title, tables and figures of its evaluation, appendices included, and ours.
 PAPERS = {
-    "switchml": ("SwitchML", "Tables 1, 2, 4; Figures 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13", switchml_figures.FIGURES),
+    "switchml": ("SwitchML", "Tables 1, 2, 3, 4; Figures 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13", switchml_figures.FIGURES),
     "atp": ("ATP", "Table 1; Figures 3, 8, 9, 10, 11, 12, 13a, 13b, 13c, 14, 15, 16, 18, 19, 20", atp_figures.FIGURES),
-    "netreduce": ("NetReduce", "Tables 6, 7, 8, 9, 10; Figures 2, 7, 11, 12, 13, 14", netreduce_figures.FIGURES),
+    "netreduce": ("NetReduce", "Tables 1, 2, 5, 6, 7, 8, 9, 10; Figures 2, 7, 11, 12, 13, 14", netreduce_figures.FIGURES),
     "beyond": ("Beyond the papers", "", beyond.FIGURES),
 }
 

@@ -4,7 +4,8 @@ build/reproduce.
 
 Trains the demo's network on Fashion-MNIST, and computes in each step the gradients of 8 to 64 workers, each of its own images. Of
 each packet of a worker it asks: is a value beyond B, so that the proactive mechanism would send the packet past the switches? And
-does the sum of all workers' values leave int32, so that the packet had to go there? Nothing travels: the values alone decide.
+does the sum of all workers' values leave int32, so that the packet had to go there? And how many values are smaller than 10^-5 (§B.1), and
+than 10^-8, which round to less than one (§5.3.1)? Nothing travels: the values alone decide.
 """
 import argparse
 import json
@@ -43,7 +44,8 @@ def count(workers, options):
     model = example.network(options.hidden)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-4)
     loss_of = nn.CrossEntropyLoss()
-    seen = {"workers": workers, "bound": bound(workers), "packets": 0, "past": 0, "in_vain": 0, "overflowed": 0, "largest": 0.0}
+    seen = {"workers": workers, "bound": bound(workers), "packets": 0, "past": 0, "in_vain": 0, "overflowed": 0, "largest": 0.0,
+            "values": 0, "zero": 0, "below_1e-5": 0, "below_1e-8": 0}
     for _ in range(options.steps):
         batches = torch.randperm(len(images), generator=order)[:workers * options.batch].chunk(workers)
         total = mean = past = 0
@@ -56,6 +58,11 @@ def count(workers, options):
             total = total + (of_packets.double() * SCALE).round()
             mean = mean + gradient / workers
             seen["largest"] = max(seen["largest"], largest.max().item())
+            sizes = gradient.abs()
+            seen["values"] += len(sizes)
+            seen["zero"] += (sizes == 0).sum().item()
+            for name, limit in (("below_1e-5", 1e-5), ("below_1e-8", 1e-8)):
+                seen[name] += ((sizes > 0) & (sizes < limit)).sum().item()
         overflows = (total.abs() >= INT32).any(1)
         seen["packets"] += workers * len(total)
         seen["past"] += past.sum().item()
@@ -91,6 +98,9 @@ def main():
     print("Packets that a proactive mechanism sends past the switches, and how many of these sums would have fitted (Table 1)")
     table([[it["workers"], f"{it['bound']:.3f}", f"{it['largest']:.3f}", it["packets"], it["past"], it["in_vain"], it["overflowed"]]
            for it in results], ["workers", "B", "largest value", "packets", "past the switches", "of these in vain", "overflow"])
+    print("\nGradients of all workers and steps, in % of those that are not 0 (§5.3.1, §B.1)")
+    table([[it["workers"], f"{100 * it['zero'] / it['values']:.1f}", *(f"{100 * it[name] / (it['values'] - it['zero']):.5f}" for name in ("below_1e-5", "below_1e-8"))]
+           for it in results], ["workers", "zero, % of all", "below 10^-5", "below 10^-8"])
     os.makedirs(options.output, exist_ok=True)
     with open(os.path.join(options.output, options.what + ".json"), "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)

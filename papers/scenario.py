@@ -89,10 +89,10 @@ def iteration(buckets, seconds_of):
     return max(network, now)
 
 
-def scaled(buckets, factor):
-    """The same passes with a part of the elements: for links that are as much slower."""
-    return [{"elements": max(1, round(bucket["elements"] * factor)), "forward": f"{round(1e9 * bucket['forward'])}ns",
-             "backward": f"{round(1e9 * bucket['backward'])}ns"} for bucket in buckets]
+def shortened(buckets, part):
+    """A part of the elements and of the passes' time: over the same links a training of fewer packets."""
+    return [{"elements": max(1, round(part * bucket["elements"])), "forward": f"{round(1e9 * part * bucket['forward'])}ns",
+             "backward": f"{round(1e9 * part * bucket['backward'])}ns"} for bucket in buckets]
 
 
 def buckets_of(model, gpu, **more):

@@ -35,7 +35,8 @@ def make(figure, options):
     seconds = time.monotonic() - began
     print(f"{figure.name}: {figure.title} ({figure.how}; {seconds:.0f} s)\n")
     table(result.rows, result.header)
-    print(f"\n  paper: {figure.paper}\n  ours:  {result.ours}" + (f"\n  because: {figure.reason}" if figure.reason else "") + "\n")
+    texts = {"paper": figure.paper, "ours": result.ours, "because": figure.reason, "fitted": figure.fitted, "differs": result.explained}
+    print("\n" + "\n".join(f"  {name + ':':9}{text}" for name, text in texts.items() if text) + "\n")
     path = os.path.join(options.output, figure.name)
     with open(path + ".json", "w", encoding="utf-8") as file:
         json.dump({"name": figure.name, "how": figure.how, "short": options.short, **dataclasses.asdict(result)}, file, indent=1)
@@ -44,7 +45,8 @@ def make(figure, options):
         plot(draw, result, (4.5 * len(result.panels), 3.4), path + ".svg")
         if figure.picture and options.document:
             shutil.copy(path + ".svg", os.path.join(ROOT, "docs/images"))
-    return {"ours": result.ours, "header": result.header, "rows": result.rows, "seconds": round(seconds, 1)}
+    return {"ours": result.ours, "header": result.header, "rows": result.rows, "beside": [dataclasses.asdict(each) for each in result.beside],
+            "explained": result.explained, "seconds": round(seconds, 1)}
 
 
 def main():

@@ -30,14 +30,16 @@ constexpr std::size_t job_epoch_bytes = 8, exponent_byte = 39;
 
 jobs::AtpSettings settings_of(const JobPlan& plan) {
   return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact,
-          plan.numbers == Numbers::rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed};
+          plan.numbers == Numbers::rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed,
+          plan.paper_rules ? atp::Rules::paper : atp::Rules::netsum};
 }
 
 class AtpSumsAtServer final : public CheckedJobs<atp::ServerJobCounters> {
  public:
   AtpSumsAtServer(const Scenario& scenario, const service::Lanes& lanes)
       : CheckedJobs(lanes.size()),
-        service_(lanes, [&scenario](const std::string& job) { return settings_of(scenario.plan_of(job)); }) {}
+        service_(lanes, [&scenario](const std::string& job) { return settings_of(scenario.plan_of(job)); },
+                 {.count = scenario.pool_parts}) {}
 
   [[nodiscard]] service::Service& service() override { return service_; }
 

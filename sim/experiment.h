@@ -47,6 +47,7 @@ struct Experiment {
   std::vector<NodeId> switches;
   std::vector<std::uint32_t> parent_of_switch;
   std::uint32_t pool_slots = 0;  // per lane of these switches (ATP); 0: four for each slot of the jobs
+  std::uint32_t pool_parts = 0;  // one for each job; 0: all jobs share all slots
   std::vector<ExperimentJob> jobs;
   std::vector<BackgroundFlow> background;
   Duration control_delay = std::chrono::microseconds(100);  // of each message of the control plane, one way

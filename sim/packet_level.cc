@@ -34,6 +34,7 @@ Scenario cluster_of(const Experiment& experiment, const std::string& protocol) {
   cluster.lanes = experiment.lanes;
   cluster.parent_of_switch = experiment.parent_of_switch;
   cluster.pool_slots = experiment.pool_slots;
+  cluster.pool_parts = experiment.pool_parts;
   cluster.switch_slots = 1U << 30;  // experiments are about time; what jobs share is the pool of ATP's switches
   cluster.checked = false;
   for (const ExperimentJob& job : experiment.jobs) {

@@ -102,6 +102,7 @@ struct JobPlan {
   bool chip = false;                                 // SwitchML: a block with an element that is not finite is lost
   std::uint32_t indexing = 0;                        // ATP: atp::Indexing
   bool saturating = false;                           // ATP
+  bool paper_rules = false;                          // ATP: atp::Rules
   bool congestion_control = true;                    // ATP, NetReduce
   std::uint32_t message_packets = 0, first_psn = 0;  // NetReduce
   bool unordered = false;                            // NetReduce: netreduce::Order::arrival
@@ -119,6 +120,7 @@ struct Scenario {
   std::uint32_t aggregators = 1, lanes = 1;
   std::vector<std::uint32_t> parent_of_switch;  // switches below the aggregators; UINT32_MAX: directly below an aggregator
   std::uint32_t pool_slots = 0, pool_elements = 0;  // per lane of these switches
+  std::uint32_t pool_parts = 0;                     // one for each job; 0: all jobs share all slots
   std::uint32_t switch_slots = 0;                   // of each aggregator
   bool scarce = false;                              // too few slots for all jobs at once
   LinkFaults links;

@@ -33,6 +33,8 @@ class PsCommand final : public Command {
     s.add("own-parts", options_.own_parts, "N", "How many of --parts this server gives to jobs; 0: all from --first-part");
     s.add("overflow", options_.overflow, "HOW",
           "exact, or saturating as in the paper: then results may depend on the order of arrival");
+    s.add("rules", options_.rules, "HOW",
+          "netsum, or paper: losses and collisions as in the paper's Figures 7 and 17, for comparison");
     s.add("scaling", options_.scaling, "HOW",
           "fixed: multiply floats by 10^8; dynamic: by less where the largest of 8192 values would not fit");
     s.add("metrics", options_.metrics, "[HOST:]PORT",

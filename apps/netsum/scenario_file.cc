@@ -158,6 +158,8 @@ void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
     }
   }
   experiment.pool_slots = static_cast<std::uint32_t>(reader.number("pool_slots", 0, 1, 1 << 24));
+  if (reader.has("pool_parts") && experiment.protocol != "atp") throw reader.error("pool_parts", "is ATP's");
+  experiment.pool_parts = static_cast<std::uint32_t>(reader.number("pool_parts", 0, 1, 1024));
   reader.end();
 }
 
@@ -235,7 +237,7 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
 
 void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPlan& plan) {
   const bool ring = protocol == "netreduce";
-  plan.packet_elements = static_cast<std::uint32_t>(reader.number("packet_elements", 256, 64, 16'384));
+  plan.packet_elements = static_cast<std::uint32_t>(reader.number("packet_elements", 256, 1, 16'384));
   plan.slots = static_cast<std::uint32_t>(reader.number("slots", ring ? 8 : 64, 1, session::most_slots));
   const auto check = [&](const char* key, const std::string& why) {
     if (!why.empty()) throw reader.error(key, "is wrong: " + why);
@@ -245,6 +247,7 @@ void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPla
   if (protocol == "atp") {
     plan.indexing = static_cast<std::uint32_t>(reader.choice("indexing", {"rehash", "hash", "linear"}, 0));
     plan.congestion_control = reader.flag("congestion_control", true);
+    plan.paper_rules = reader.choice("rules", {"netsum", "paper"}, 0) == 1;
     plan.numbers = reader.flag("rescaled", false) ? sim::Numbers::rescaled : sim::Numbers::scaled;
   }
   if (!ring) return;

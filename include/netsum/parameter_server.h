@@ -24,6 +24,7 @@ struct ParameterServerOptions : DaemonOptions {
   std::uint32_t parts = 0;
   std::uint32_t first_part = 0, own_parts = 0;  // this server's parts, which no other server may have; own_parts 0: the rest
   std::string overflow = "exact";  // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
+  std::string rules = "netsum";    // or paper: Figures 7 and 17 as printed, for comparison (docs/protocol-atp.md)
   std::string scaling = "fixed";   // or dynamic: smaller scales where 10^8 would overflow (ATP §B.3)
 };
 

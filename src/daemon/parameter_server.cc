@@ -25,6 +25,10 @@ jobs::AtpSettings settings_of(const ParameterServerOptions& options) {
     throw Error(ErrorCode::bad_argument, "overflow is exact or saturating, not '" + options.overflow + "'");
   }
   if (options.overflow == "saturating") settings.overflow = atp::Overflow::saturating;
+  if (options.rules != "netsum" && options.rules != "paper") {
+    throw Error(ErrorCode::bad_argument, "rules is netsum or paper, not '" + options.rules + "'");
+  }
+  if (options.rules == "paper") settings.rules = atp::Rules::paper;
   if (options.scaling != "fixed" && options.scaling != "dynamic") {
     throw Error(ErrorCode::bad_argument, "scaling is fixed or dynamic, not '" + options.scaling + "'");
   }

@@ -38,6 +38,7 @@ void fields(Archive& a, AtpGrant& m) {
   a.number(3, "parts", m.parts);
   a.choice(4, "indexing", m.indexing, atp::Indexing::linear);
   a.choice(5, "scaling", m.scaling, atp::Scaling::dynamic);
+  a.choice(6, "rules", m.rules, atp::Rules::paper);
 }
 template <class Archive>
 void fields(Archive& a, AtpInstallation::Child& m) {
@@ -67,6 +68,7 @@ void fields(Archive& a, AtpInstallation& m) {
   a.number(8, "first_slot", m.part.first);
   a.number(9, "own_slots", m.part.count);
   a.choice(10, "security", m.security, PacketSecurity::encrypt);
+  a.choice(11, "rules", m.rules, atp::Rules::paper);
 }
 
 std::string atp_layout() {
@@ -138,6 +140,7 @@ session::Agreement agree_on_pool(const session::Gathered& gathered, const AtpSet
   AtpGrant grant;
   grant.indexing = settings.indexing;
   grant.scaling = settings.scaling;
+  grant.rules = settings.rules;
   const auto with_pool = [&](std::uint32_t slots) {
     if (slots != 0) grant.pool_slots = grant.pool_slots == 0 ? slots : std::min(grant.pool_slots, slots);
   };
@@ -341,6 +344,7 @@ atp::ServerJobConfig server_job(const StartJob& start, std::size_t lane, const A
   config.switch_slots = std::max(1U, grant.pool_slots);
   config.indexing = grant.parts != 0 ? atp::Indexing::partition : settings.indexing;
   config.overflow = settings.overflow;
+  config.rules = settings.rules;
   config.topology = topology_of(admission.placement);
   for (std::size_t rank = 0; rank < start.endpoints.size(); ++rank) {
     config.members.push_back({admission.rank_epochs[rank], start.endpoints[rank][lane]});
@@ -391,6 +395,7 @@ AtpInstallation installation_for(const StartJob& start, std::uint32_t switch_id,
   installation.next_level = parent == atp::at_server ? topology.server_level() : topology.level(parent);
   installation.part = slot_part_of(atp_grant(admission));
   installation.saturating = settings.overflow == atp::Overflow::saturating;
+  installation.rules = settings.rules;
   installation.security = admission.security;
   installation.again = again;
   for (std::size_t lane = 0; lane < server.size(); ++lane) {
@@ -429,6 +434,7 @@ atp::SwitchJobConfig switch_job(const AtpInstallation& installation, std::size_t
   config.level = static_cast<std::uint8_t>(installation.level);
   config.next_level = static_cast<std::uint8_t>(installation.next_level);
   config.overflow = installation.saturating ? atp::Overflow::saturating : atp::Overflow::exact;
+  config.rules = installation.rules;
   const AtpInstallation::Lane& from = installation.lanes[lane];
   config.parent = from.parent;
   for (const auto& child : from.children) {
@@ -457,6 +463,7 @@ atp::WorkerConfig worker_config(const Admission& admission, std::uint32_t rank, 
   const AtpGrant grant = atp_grant(admission);
   config.indexing = grant.indexing;
   config.scaling = grant.scaling;
+  config.rules = grant.rules;
   config.switch_slots = std::max(1U, grant.pool_slots);
   if (grant.parts != 0) {
     config.indexing = atp::Indexing::partition;

@@ -25,6 +25,7 @@ struct AtpSettings {
   atp::Indexing indexing = atp::Indexing::rehash;
   atp::Overflow overflow = atp::Overflow::exact;
   atp::Scaling scaling = atp::Scaling::fixed;
+  atp::Rules rules = atp::Rules::netsum;
 };
 using AtpSettingsOf = std::function<AtpSettings(const std::string& job)>;
 // A server's parts of each switch's slots, one per job. count 0: jobs share all slots; own 0: all from the first.
@@ -51,6 +52,7 @@ struct AtpGrant {
   std::uint32_t part = 0, parts = 0;  // the job's own part of each pool; parts 0: it has none
   atp::Indexing indexing = atp::Indexing::rehash;
   atp::Scaling scaling = atp::Scaling::fixed;
+  atp::Rules rules = atp::Rules::netsum;
 };
 [[nodiscard]] session::OwnPart own_part(const AtpAsk& ask);
 [[nodiscard]] session::OwnPart own_part(const AtpGrant& grant);
@@ -87,6 +89,7 @@ struct AtpInstallation {
   std::vector<Lane> lanes;
   PacketSecurity security = PacketSecurity::none;
   bool again = false;  // as SwitchMessage's
+  atp::Rules rules = atp::Rules::netsum;
 };
 // `server`: the parameter server's lanes.
 [[nodiscard]] AtpInstallation installation_for(const session::StartJob& start, std::uint32_t switch_id,

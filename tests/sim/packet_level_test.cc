@@ -101,6 +101,40 @@ TEST(PacketLevel, ShallowQueuesCostAtpLittle) {
   }
 }
 
+// Two jobs with slots for one: what finds none, and what is lost, is repeated by all.
+TEST(PacketLevel, ByThePapersRulesLossesAndCollisionsCostTimeAndNoSum) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Experiment experiment =
+        on(star(9, links({.bits_per_second = gigabit, .delay = microseconds(5), .buffer_bytes = 1'000'000, .loss = 0.01})),
+           "atp");
+    experiment.seed = seed;
+    add_job(experiment, {1, 2, 3, 4}, {{100'000, {}, {}}}).plan.paper_rules = true;
+    add_job(experiment, {5, 6, 7, 8}, {{100'000, {}, {}}}).plan.paper_rules = true;
+    add_server(experiment, 9);
+    experiment.pool_slots = 64;
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure) << "seed " << seed;
+    EXPECT_GT(report.jobs[0].retransmissions, 0U);
+  }
+}
+
+TEST(PacketLevel, JobsWithPartsOfTheirOwnDoNotMeet) {
+  const auto collisions = [](std::uint32_t parts) {
+    Experiment experiment = on(star(9, links({.bits_per_second = gigabit, .delay = microseconds(5)})), "atp");
+    for (const NodeId first : {1U, 5U}) add_job(experiment, {first, first + 1, first + 2, first + 3}, {{100'000, {}, {}}});
+    add_server(experiment, 9);
+    experiment.pool_slots = 64;
+    experiment.pool_parts = parts;
+    experiment.series = {"switch." + experiment.topology[0].name + ".switch_collisions"};
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure);
+    const std::vector<double>& values = report.series.begin()->second;
+    return std::accumulate(values.begin(), values.end(), 0.0);
+  };
+  EXPECT_LT(0, collisions(0));
+  EXPECT_EQ(0, collisions(2));
+}
+
 TEST_P(EachProtocol, LossesCostTimeAndNoSum) {
   Experiment experiment =
       on(star(5, links({.bits_per_second = gigabit, .buffer_bytes = 1'000'000, .loss = 0.01})), GetParam());

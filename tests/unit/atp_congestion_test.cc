@@ -53,6 +53,16 @@ TEST(AtpCongestion, AMarkHalvesOnceForEachWindow) {
   EXPECT_EQ(2U, window.reductions());
 }
 
+TEST(AtpCongestion, ByThePapersRulesAllHalvesAndGrowthIsOneMtuForEachWindow) {
+  CongestionWindow window(true, 1000, small, Rules::paper);
+  window.on_parameter(0, 200, true, true);
+  EXPECT_EQ(100U, window.packets());
+  for (std::uint64_t sequence = 200; sequence < 300; ++sequence) window.on_parameter(sequence, 400, false, true);
+  EXPECT_NEAR(100 + window.step(), window.packets(), 1);
+  window.on_loss(400, 500);
+  EXPECT_NEAR((100 + window.step()) / 2, window.packets(), 1);
+}
+
 TEST(AtpCongestion, ALossHalvesBeforeTheThresholdAndTakesLessBeyond) {
   CongestionWindow window(true, 1000, small);
   window.on_loss(5, 200);

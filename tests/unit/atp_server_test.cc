@@ -226,6 +226,20 @@ TEST_F(AtpServerTest, ASumThatOverlapsIsOfNoUseAndItsOtherRanksAreAsked) {
   EXPECT_EQ((Values{111}), one().values);
 }
 
+TEST_F(AtpServerTest, ByThePapersRulesNobodyIsAskedForAPart) {
+  ServerJobConfig c = job();
+  c.rules = Rules::paper;
+  start(c);
+  single(0, 0, {1});
+  sum(3, 0, {11});
+  now_ += 1ms;
+  single(0, 0, {1});
+  EXPECT_TRUE(silent());
+  single(1, 0, {10});
+  single(2, 0, {100});
+  EXPECT_EQ((Values{111}), one().values);
+}
+
 TEST_F(AtpServerTest, EmptyContributionsCountWithoutValues) {
   sum(3, 0, {});
   single(2, 0, {4, 5});

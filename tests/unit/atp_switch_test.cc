@@ -179,6 +179,42 @@ TEST_F(AtpSwitchTest, WhereOnePacketFoundNoSlotTheRestOfItsChunkTakesNone) {
   EXPECT_FALSE(one().common.resend);
 }
 
+// ---- Figures 7 and 17 as printed
+
+TEST_F(AtpSwitchTest, ByThePapersRulesTheRestOfACollidedChunkTakesASlot) {
+  SwitchJobConfig c = job();
+  c.rules = Rules::paper;
+  replace(c);
+  receive(0, of(0, 0));
+  receive(1, of(1, 4));  // the same slot
+  EXPECT_TRUE(one().common.collision);
+  receive(parameter_bytes_of(answer(Type::parameter, 0), 3, {2}), parent);
+  static_cast<void>(take_packets(sink_));
+  receive(0, of(0, 4));
+  EXPECT_TRUE(silent());
+  EXPECT_EQ(1U, at().slots_in_use()) << "and waits for what is past it";
+  receive(0, of(0, 4));
+  EXPECT_TRUE(silent()) << "a repeat is dropped";
+}
+
+TEST_F(AtpSwitchTest, ByThePapersRulesTheFirstResendEmptiesTheSlotAndNoRankIsTold) {
+  SwitchJobConfig c = job();
+  c.rules = Rules::paper;
+  replace(c);
+  receive(0, of(0, 0), {1});
+  receive(1, of(1, 0), {2});
+  static_cast<void>(take_packets(sink_));
+  receive_changed(0, of(0, 0), [](Common& changed) { changed.resend = true; });
+  EXPECT_EQ((Values{3}), one().values);
+  EXPECT_EQ(0U, at().slots_in_use());
+  receive_changed(1, of(1, 0), [](Common& changed) { changed.resend = true; }, {2});
+  EXPECT_EQ((Values{2}), one().values) << "passed on";
+  for (std::uint64_t sequence = 4; sequence < 8; ++sequence) receive(1, of(1, sequence));
+  for (std::uint64_t sequence = 5; sequence < 8; ++sequence) receive(0, of(0, sequence));
+  EXPECT_EQ(3U, take_packets(sink_).size()) << "sums alone";
+  EXPECT_EQ(0U, counters().losses_told);
+}
+
 TEST_F(AtpSwitchTest, AParameterPacketOfAnotherSequenceNumberFreesNothing) {
   receive(0, of(0, 0));
   receive(parameter_bytes_of(answer(Type::parameter, 4)), parent);  // the same slot
@@ -787,8 +823,9 @@ TEST_F(AtpBroadSwitchTest, TheLongestHeaderGoesUpWithTheSum) {
 class AtpSecondLevelTest : public AtpSwitchTest {
  protected:
   void SetUp() override { ASSERT_TRUE(at().add_job(second_level())); }
-  [[nodiscard]] static SwitchJobConfig second_level() {
+  [[nodiscard]] static SwitchJobConfig second_level(Rules rules = Rules::netsum) {
     SwitchJobConfig c = job();
+    c.rules = rules;
     c.level = 1;
     c.next_level = 2;
     c.children = {{port(20), true, 0, ranks_of({0, 1})}, {port(12), false, 102, ranks_of({2})}};
@@ -855,6 +892,17 @@ TEST_F(AtpSecondLevelTest, AWholeRackThatResendsWaitsForTheOthers) {
   EXPECT_EQ(2U, counters().resends_merged);
   receive_rack({3}, 3, true);  // the sum was lost
   EXPECT_EQ((Values{7}), one().values);
+}
+
+TEST_F(AtpSecondLevelTest, ByThePapersRulesAnyResendLosesTheSum) {  // Fig. 17, 3
+  place_->at.remove_job(epoch);
+  ASSERT_TRUE(at().add_job(second_level(Rules::paper)));
+  receive(gradient_bytes_of(of(2, 0), own(), {4}), port(12));
+  receive_rack({3}, 3, true);
+  const AnyPacket passed = one();
+  EXPECT_EQ((Values{3}), passed.values);
+  EXPECT_EQ(1U, passed.directions.word(1));
+  EXPECT_EQ(0U, at().slots_in_use());
 }
 
 TEST_F(AtpSecondLevelTest, ItsSecondResendSendsUpWhatIsThere) {

@@ -559,6 +559,26 @@ TEST_F(AtpWorkerTest, AnOvertakenChunkIsResentAfterARoundTrip) {
   EXPECT_EQ(8U, take().size());
 }
 
+TEST_F(AtpWorkerTest, ByThePapersRulesAllThatIsOvertakenIsResentAtOnceAndNoSwitchIsLeftOut) {
+  WorkerConfig c = config();
+  c.window = 8;
+  c.rules = Rules::paper;
+  start(c);
+  submit(0, 100);
+  const auto sent = take();
+  now_ += 2ms;
+  for (std::size_t i = 1; i < 4; ++i) receive(result(sent[i]));
+  worker_.on_timer(now_, sink_);
+  const AnyPacket again = one();
+  EXPECT_EQ(0U, again.common.sequence);
+  EXPECT_TRUE(again.common.resend);
+  for (int silence = 0; silence < 8; ++silence) {
+    worker_.on_timer(now_ += 1s, sink_);
+    for (const AnyPacket& packet : take()) EXPECT_TRUE(packet.common.resend);
+  }
+  EXPECT_EQ(0U, counters().bypasses);
+}
+
 TEST_F(AtpWorkerTest, EachLossIsFoundByItself) {
   WorkerConfig c = config();
   c.window = 8;

@@ -76,6 +76,7 @@ TEST(AtpJob, TheServerKnowsItsMembersAndWhoIsNextToIt) {
   AtpSettings settings;
   settings.indexing = atp::Indexing::linear;
   settings.overflow = atp::Overflow::saturating;
+  settings.rules = atp::Rules::paper;
   const auto config = server_job(job(), 1, settings, switches());
   EXPECT_EQ(7U, config.epoch);
   EXPECT_EQ(wire::fold_epochs(job().admission.rank_epochs), config.folded_epochs);
@@ -84,6 +85,7 @@ TEST(AtpJob, TheServerKnowsItsMembersAndWhoIsNextToIt) {
   EXPECT_EQ(30U, config.switch_slots);
   EXPECT_EQ(atp::Indexing::linear, config.indexing);
   EXPECT_EQ(atp::Overflow::saturating, config.overflow);
+  EXPECT_EQ(atp::Rules::paper, config.rules);
   ASSERT_EQ(4U, config.members.size());
   EXPECT_EQ(102U, config.members[2].epoch);
   EXPECT_EQ(at(2002), config.members[2].endpoint);
@@ -214,11 +216,13 @@ TEST(AtpJob, ARankKnowsItsPath) {
   EXPECT_EQ(topology_of(admission.placement).path(2), config.path);
   EXPECT_EQ(atp::Scaling::fixed, config.scaling);
   EXPECT_EQ(atp::Indexing::rehash, config.indexing);
-  admission.own = own_part(AtpGrant{.indexing = atp::Indexing::linear, .scaling = atp::Scaling::dynamic});
+  admission.own =
+      own_part(AtpGrant{.indexing = atp::Indexing::linear, .scaling = atp::Scaling::dynamic, .rules = atp::Rules::paper});
   const auto other = worker_config(admission, 2, at(70), at(70));
   EXPECT_EQ(1U, other.switch_slots) << "nobody is at a switch";
   EXPECT_EQ(atp::Scaling::dynamic, other.scaling) << "as the server says";
   EXPECT_EQ(atp::Indexing::linear, other.indexing);
+  EXPECT_EQ(atp::Rules::paper, other.rules);
 }
 
 // Without the words in front, which are the same for all.
@@ -451,6 +455,7 @@ TEST(AtpOwn, ASwitchReadsWhatTheServerWrites) {
   start.admission.own = own_part(AtpGrant{.pool_slots = 30, .part = 2, .parts = 3});
   AtpSettings settings;
   settings.overflow = atp::Overflow::saturating;
+  settings.rules = atp::Rules::paper;
   const AtpInstallation told = installation_for(start, 0, settings, switches(), server_lanes, true);
   const session::SwitchMessage message = message_of(told);
   EXPECT_EQ(atp_rules().name, message.protocol);
@@ -462,6 +467,7 @@ TEST(AtpOwn, ASwitchReadsWhatTheServerWrites) {
   EXPECT_EQ(told.folded_epochs, read.folded_epochs);
   EXPECT_EQ(std::tuple(62U, 16U, 0U, 1U), std::tuple(read.packet_elements, read.window, read.level, read.next_level));
   EXPECT_TRUE(read.saturating);
+  EXPECT_EQ(atp::Rules::paper, switch_job(read, 0).rules);
   EXPECT_EQ((SlotPart{20, 10}), read.part);
   EXPECT_EQ(PacketSecurity::tag, read.security);
   ASSERT_EQ(2U, read.lanes.size());

@@ -14,6 +14,9 @@
 // Slow start ends where round trips grow, as in HyStart++ (RFC 9406): a window that doubles overruns a queue that does not
 // mark, for all ranks at once. The paper does not take round trips for a signal, because they include the wait for late
 // ranks. So what they say is taken back when they shrink, and while it holds, the window grows as beyond the threshold.
+//
+// By the paper's rules marks and losses halve it alike, it then grows by one MTU for each window, and round trips say
+// nothing.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +26,20 @@
 #include <optional>
 
 #include "base/time.h"
+#include "protocol/atp/numbers.h"
 
 namespace netsum::atp {
 
 class CongestionWindow {
  public:
   // In packets of `packet_bytes`; `most` is the job's window. Disabled: always `most`.
-  CongestionWindow(bool enabled, std::uint32_t most, std::size_t packet_bytes)
+  CongestionWindow(bool enabled, std::uint32_t most, std::size_t packet_bytes, Rules rules = Rules::netsum)
       : most_(most),
         step_(std::max(1.0, mtu_bytes / static_cast<double>(packet_bytes))),
         window_(enabled ? std::min(most_, std::max(least, initial_bytes / static_cast<double>(packet_bytes))) : most_),
         threshold_(most_),
-        enabled_(enabled) {}
+        enabled_(enabled),
+        plain_(rules == Rules::paper) {}
 
   [[nodiscard]] std::uint32_t packets() const { return static_cast<std::uint32_t>(window_); }
   [[nodiscard]] double step() const { return step_; }  // packets that it grows by for each result, at first
@@ -47,7 +52,7 @@ class CongestionWindow {
   // 6356).
   void on_parameter(std::uint64_t sequence, std::uint64_t next, bool ecn, bool limited, std::uint32_t lanes = 1) {
     if (!enabled_) return;
-    if (ecn) return back_off(sequence, next, halved, true);
+    if (ecn) return back_off(sequence, next, halved, !plain_);
     if (!limited) return;
     // By one MTU per parameter packet up to the threshold; beyond it by one per window, or back to the peak.
     double growth = step_;
@@ -61,6 +66,7 @@ class CongestionWindow {
   // A chunk that was sent once has its result. `next` as above: a round lasts until what was sent after its beginning is
   // answered.
   void on_round_trip(std::uint64_t sequence, std::uint64_t next, Duration round_trip) {
+    if (plain_) return;
     if (sequence >= round_end_) {
       round_end_ = next;
       least_before_ = samples_ == 0 ? std::nullopt : std::optional(least_);
@@ -77,7 +83,7 @@ class CongestionWindow {
 
   // Three out of order (§3.7), or a time-out.
   void on_loss(std::uint64_t sequence, std::uint64_t next) {
-    if (enabled_) back_off(sequence, next, slow_start() ? halved : after_loss, false);
+    if (enabled_) back_off(sequence, next, plain_ || slow_start() ? halved : after_loss, false);
   }
 
  private:
@@ -112,7 +118,7 @@ class CongestionWindow {
   }
 
   double most_, step_, window_, threshold_;
-  bool enabled_;
+  bool enabled_, plain_;
   std::uint64_t recovered_from_ = 0;  // packets sent before it cause no second back-off
   std::uint64_t reductions_ = 0;
   double peak_ = 0, rounds_ = 0;          // the window before the last back-off, if a mark caused it, and rounds since

@@ -17,6 +17,12 @@ enum class Overflow : std::uint8_t {
   saturating,  // as in §3.8: whether they are needed also depends on the order of arrival
 };
 
+// How losses and collisions are met (docs/protocol-atp.md).
+enum class Rules : std::uint8_t {
+  netsum,
+  paper,  // Figures 7 and 17 and §3.7 as printed: for comparison
+};
+
 // Whether a packet with this header can belong to a job with this packet length and overflow mode.
 [[nodiscard]] inline bool possible(const wire::atp::Common& common, std::uint32_t packet_elements, Overflow overflow) {
   return common.elements <= packet_elements && !(common.wide && overflow == Overflow::saturating);

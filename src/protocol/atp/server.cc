@@ -347,6 +347,7 @@ void Server::add(Job& job, Entry& entry, const RxView& packet, const Gradient& g
       return answer_repeat(job, entry, ranks, common.elements, job.config.roots[gradient.position], now, sink);
     }
     ++counters.overlaps;
+    if (job.config.rules == Rules::paper) return;  // its ranks go on to resend
     return ask(job, entry, missing, false, now, sink);
   }
   NETSUM_CHECK(entry.state == Entry::State::collecting);
@@ -509,6 +510,7 @@ void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, std::size
     ++counters.repeats_answered;
     return sink.multicast(job.result_of(entry), {&root, 1});
   }
+  if (job.config.rules == Rules::paper && entry.state == Entry::State::collecting) return void(++counters.repeats_silent);
   const std::uint32_t rank = ranks.front();
   const std::span<const Endpoint> to(&job.config.members[rank].endpoint, 1);
   // One packet for one, however soon: the last answer may be lost, and its rank finds that out by other results.

@@ -37,6 +37,7 @@ struct ServerJobConfig {
   std::uint32_t switch_slots = 1024;
   Indexing indexing = Indexing::rehash;
   Overflow overflow = Overflow::exact;
+  Rules rules = Rules::netsum;
   Topology topology;
   std::vector<ServerMember> members;  // by rank
   std::vector<Endpoint> roots;        // by position in topology.server_children(); without a port: not known yet

@@ -32,7 +32,7 @@ std::size_t marked_bytes(const SwitchConfig& config) {
 // Compares all fields but the neighbours' endpoints.
 bool same_job(const SwitchJobConfig& a, const SwitchJobConfig& b) {
   const auto fields = [](const SwitchJobConfig& c) {
-    return std::tuple(c.epoch, c.folded_epochs, c.packet_elements, c.window, c.level, c.next_level, c.overflow);
+    return std::tuple(c.epoch, c.folded_epochs, c.packet_elements, c.window, c.level, c.next_level, c.overflow, c.rules);
   };
   return fields(a) == fields(b) && std::equal(a.children.begin(), a.children.end(), b.children.begin(), b.children.end(),
                                               [](const SwitchChild& x, const SwitchChild& y) {
@@ -81,6 +81,7 @@ struct Switch::Job {
   std::vector<std::uint64_t> collided;        // ring: sequence numbers of which a packet did
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
+  [[nodiscard]] bool plain() const { return config.rules == Rules::paper; }
   void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
   [[nodiscard]] std::uint64_t& collision(std::uint64_t sequence) { return collided[sequence % collided.size()]; }
 
@@ -303,7 +304,8 @@ Switch::SlotState& Switch::slot_of(const Job& job, const Common& common) {
   SlotState& slot = slots_[common.index % slots_.size()];
   // A repeat that arrived after its result allocated a slot that nothing frees. A sender of the chunk one window later has
   // that result.
-  if (slot.used && slot.job_epoch == common.job_epoch && common.sequence >= slot.sequence + job.config.window) {
+  if (slot.used && !job.plain() && slot.job_epoch == common.job_epoch &&
+      common.sequence >= slot.sequence + job.config.window) {
     deallocate(slot);
     ++counters_.reclaimed;
   }
@@ -315,6 +317,7 @@ void Switch::on_resend(Job& job, SlotState& slot, const RxView& packet, const Gr
                        std::uint32_t position, Time now, Sink& sink) {
   SwitchJobCounters& counters = job.counters;
   slot.ecn |= gradient.common.ecn;
+  if (job.plain()) return on_plain_resend(job, slot, packet, gradient, position, now, sink);
   const bool first = !slot.resent.contains(position);
   if (slot.complete && first) {
     // The sum, or the parameter packet, was lost: every rank resends, and one repeat of the sum serves all of them. The
@@ -348,13 +351,31 @@ void Switch::on_resend(Job& job, SlotState& slot, const RxView& packet, const Gr
   pass_on(job, packet, gradient, sink);
 }
 
+// As printed: the first resend empties the slot; above the first level its sum is lost.
+void Switch::on_plain_resend(Job& job, SlotState& slot, const RxView& packet, const GradientPacket& gradient,
+                             std::uint32_t position, Time now, Sink& sink) {
+  SwitchJobCounters& counters = job.counters;
+  if (job.config.level > 0) {
+    ++counters.resends_passed;
+    pass_on(job, packet, gradient, sink);
+  } else {
+    if (!slot.bitmap.contains(position) && !add(job, slot, gradient, position, now)) {
+      return job.drop(counters.dropped_shape, packet);
+    }
+    ++counters.resends_merged;
+    send_up(job, slot, gradient.common, true, sink);
+  }
+  deallocate(slot);
+  ++counters.deallocated;
+}
+
 // Fig. 7, 2: no switch upstream adds it, and the parameter server is told of the collision. Where one packet of a chunk
 // collided, a slot for the others would never be complete. So they go on too, whatever has become of the slot.
 void Switch::pass_collided(Job& job, const SlotState& slot, const RxView& packet, GradientPacket& gradient, Sink& sink) {
   gradient.common.resend = true;
   gradient.common.collision = slot.used;
   ++(slot.used ? job.counters.collisions : job.counters.rest_passed);
-  if (job.config.children.size() > 1) job.collision(gradient.common.sequence) = gradient.common.sequence;
+  if (job.config.children.size() > 1 && !job.plain()) job.collision(gradient.common.sequence) = gradient.common.sequence;
   pass_on(job, packet, gradient, sink);
 }
 
@@ -370,7 +391,8 @@ void Switch::add_gradient(Job& job, SlotState& slot, const RxView& packet, const
   }
   slot.ecn |= gradient.common.ecn;
   ++job.counters.added;
-  if (!job.config.children[position].is_switch && !slot.again) tell_losses(job, position, slot.sequence, sink);
+  if (!job.config.children[position].is_switch && !slot.again && !job.plain())
+    tell_losses(job, position, slot.sequence, sink);
   if (slot.counter == job.config.children.size()) complete(job, slot, gradient.common, false, sink);  // Fig. 7, 6
 }
 
@@ -398,7 +420,7 @@ void Switch::allocate(Job& job, SlotState& slot, const GradientPacket& gradient,
   ++job.counters.allocated;
   static_cast<void>(add(job, slot, gradient, position, now));  // an empty slot fits any packet
   // What takes a slot once more, after a resend emptied the first, tells nothing of ranks whose packets are gone with that.
-  if (slot.again) return;
+  if (slot.again || job.plain()) return;
   job.gaps.opened(common.sequence, static_cast<std::uint32_t>(&slot - slots_.data()),
                   [&](std::uint32_t late) { tell_loss(job, slot, late, sink); });
 }
@@ -452,7 +474,7 @@ void Switch::answer_waiting(Job& job, SlotState& slot, std::uint32_t position, T
     slot.told_since = now;
   }
   const SwitchChild& child = job.config.children[position];
-  if (child.is_switch || slot.told.contains(position)) return void(++job.counters.repeats_silent);
+  if (child.is_switch || job.plain() || slot.told.contains(position)) return void(++job.counters.repeats_silent);
   slot.told.insert(position);
   ++job.counters.repeats_waiting;
   tell_waiting(job, slot, child, sink);

@@ -46,6 +46,7 @@ struct SwitchJobConfig {
   Endpoint parent;                    // the next switch, or the parameter server
   std::vector<SwitchChild> children;  // by position
   Overflow overflow = Overflow::exact;
+  Rules rules = Rules::netsum;
 };
 
 // Each packet of a job counts, as it arrived, in exactly one outcome.
@@ -170,6 +171,8 @@ class Switch {
   [[nodiscard]] SlotState& slot_of(const Job& job, const wire::atp::Common& common);
   void on_resend(Job& job, SlotState& slot, const RxView& packet, const wire::atp::GradientPacket& gradient,
                  std::uint32_t position, Time now, Sink& sink);
+  void on_plain_resend(Job& job, SlotState& slot, const RxView& packet, const wire::atp::GradientPacket& gradient,
+                       std::uint32_t position, Time now, Sink& sink);
   static void pass_collided(Job& job, const SlotState& slot, const RxView& packet, wire::atp::GradientPacket& gradient,
                             Sink& sink);
   void add_gradient(Job& job, SlotState& slot, const RxView& packet, const wire::atp::GradientPacket& gradient,

@@ -91,7 +91,8 @@ struct Worker::Impl {
         codec(c.rank, c.world_size, std::max(c.packet_elements, scale_block)),
         shares(c.lane, c.lanes),
         indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
-        window(c.congestion_control, most_ahead(c), wire::atp::header_bytes(c.path) + std::size_t{c.packet_elements} * 4),
+        window(c.congestion_control, most_ahead(c), wire::atp::header_bytes(c.path) + std::size_t{c.packet_elements} * 4,
+               c.rules),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout, in_tree(c.path) ? stream::answers_in_tree : 1),
         chunks(c.window),
         asked(c.window, none_asked),
@@ -311,6 +312,8 @@ struct Worker::Impl {
     chunk.held = value;
   }
 
+  [[nodiscard]] bool plain() const { return config.rules == Rules::paper; }
+
   void leave_switches_out(Time now) {
     if (bypassing || config.first_hop == config.server) return;
     ++counters.bypasses;
@@ -451,7 +454,7 @@ struct Worker::Impl {
       Chunk& chunk = chunks[place];
       if (!chunk.in_flight || chunk.held || chunk.order != order) return;
       chunk.overtaken = true;
-      arm(chunk, std::min(chunk.deadline, now + timer.smoothed_round_trip()));
+      arm(chunk, plain() ? now : std::min(chunk.deadline, now + timer.smoothed_round_trip()));
     });
   }
 
@@ -522,14 +525,15 @@ struct Worker::Impl {
       ++counters.fast_resends;
     } else {
       ++chunk.timeouts;
-      if (++chunk.unanswered >= silences) leave_switches_out(now);
+      // The paper's switch and server drop repeats: silence says nothing.
+      if (++chunk.unanswered >= silences && !plain()) leave_switches_out(now);
     }
     // The first time-out may be due to a straggler, for which a smaller window does not help.
     if (!chunk.held && (chunk.overtaken || chunk.transmissions > 1)) window.on_loss(chunk.sequence, next);
     // The first repeat is a plain one: it repairs a lost packet and detects a straggler, and switches may still add it.
     // Later ones assume that the switches' state is wrong (§3.7). So does a repeat of a chunk before the newest result: its
     // result is probably lost, and a plain packet would take a slot that nothing frees.
-    const bool resend = chunk.transmissions > 1 || chunk.held || !silence.ahead(chunk.first);
+    const bool resend = plain() || chunk.transmissions > 1 || chunk.held || !silence.ahead(chunk.first);
     retransmit(chunk, resend, now, sink);
     if (chunk.held && chunk.sequence != base) arm(chunk, now + config.held_timeout);
   }

@@ -34,6 +34,7 @@ struct WorkerConfig {
   wire::atp::Directions path;
   Indexing indexing = Indexing::rehash;
   Scaling scaling = Scaling::fixed;
+  Rules rules = Rules::netsum;
   std::uint32_t switch_slots = 1024;                       // the smallest number at any switch of the job
   std::uint32_t partition_first = 0, partition_count = 0;  // Indexing::partition
   bool congestion_control = true;
