@@ -158,7 +158,6 @@ void read_aggregation(TableReader& reader, sim::Experiment& experiment) {
     }
   }
   experiment.pool_slots = static_cast<std::uint32_t>(reader.number("pool_slots", 0, 1, 1 << 24));
-  if (reader.has("pool_parts") && experiment.protocol != "atp") throw reader.error("pool_parts", "is ATP's");
   experiment.pool_parts = static_cast<std::uint32_t>(reader.number("pool_parts", 0, 1, 1024));
   reader.end();
 }
@@ -409,8 +408,10 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
   }
   const bool atp = std::any_of(experiment.jobs.begin(), experiment.jobs.end(),
                                [](const sim::ExperimentJob& job) { return job.protocol == "atp"; });
-  if (aggregation && aggregation->has("pool_slots") && !atp)
-    throw aggregation->error("pool_slots", "is ATP's: switches of " + experiment.protocol + " have slots for each job");
+  for (const auto* key : {"pool_slots", "pool_parts"}) {
+    if (aggregation && aggregation->has(key) && !atp)
+      throw aggregation->error(key, "is ATP's: switches of " + experiment.protocol + " have slots for each job");
+  }
   std::vector<TableReader> flows = top.tables("background");
   for (std::size_t i = 0; i < flows.size(); ++i)
     experiment.background.push_back(read_flow(flows[i], experiment.topology, i));
