@@ -390,7 +390,10 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
 
   void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) override {
     const HostId to = host_of(destination);
-    if (to >= processes_.size()) throw Violation("a datagram to nobody");
+    if (to >= processes_.size()) {
+      if (protocol_->sends_frames()) return;  // flooded to the stranger's cable
+      throw Violation("a datagram to nobody");
+    }
     Process& sender = processes_[from];
     const std::uint32_t index = new_packet();
     Packet& packet = packets_[index];
@@ -398,7 +401,7 @@ class PacketLevel final : public Surroundings, public Witness, private Medium::U
     packet.datagram.to = destination;
     packet.datagram.bytes.assign(bytes.begin(), bytes.end());
     packet.to = to;
-    packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + datagram_header_bytes);
+    packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + (protocol_->sends_frames() ? 0 : datagram_header_bytes));
     const PacketCost cost = topology_[sender.node].send_cost;
     const Time leaves = cost == PacketCost::zero() ? now() : work(sender, source.port, cost, now());
     if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes)) gone(index);

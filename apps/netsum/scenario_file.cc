@@ -222,7 +222,7 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
 }
 
 void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPlan& plan) {
-  const bool ring = protocol == "netreduce";
+  const bool ring = protocol == "netreduce" || protocol == "bump";
   plan.packet_elements = static_cast<std::uint32_t>(reader.number("packet_elements", 256, 64, 16'384));
   plan.slots = static_cast<std::uint32_t>(reader.number("slots", ring ? 8 : 64, 1, session::most_slots));
   const auto check = [&](const char* key, const std::string& why) {
@@ -332,7 +332,7 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
   sim::Experiment experiment;
   experiment.name = top.text("name", path);
   experiment.seed = top.number("seed", 1, 0, std::numeric_limits<std::int64_t>::max());
-  const std::vector<std::string> protocols{"switchml", "atp", "netreduce"};
+  const std::vector<std::string> protocols{"switchml", "atp", "netreduce", "bump"};
   experiment.protocol = protocols[top.choice("protocol", protocols, 0)];
   experiment.random_ties = top.choice("ties", {"in_order", "random"}, 0) == 1;
   experiment.lanes = static_cast<std::uint32_t>(top.number("lanes", 1, 1, 64));

@@ -164,6 +164,7 @@ TEST(FlowLevel, RefusesWhatItCannotKnow) {
   const Experiment lossy =
       app::parse_scenario("[network]\nhosts = 2\nlink = { loss = 0.1 }\n[[job]]\nelements = 1000\n", "test.toml");
   EXPECT_THROW((void)run_flows(lossy), ImpossibleExperiment);
+  EXPECT_THROW((void)run_flows(app::parse_scenario("protocol = \"bump\"\n" + star, "test.toml")), ImpossibleExperiment);
   const auto with_buffer = [](const std::string& where, const char* size) {
     return app::parse_scenario("[network]\nhosts = 2\nlink = { rate = \"1gbit\" " +
                                    (where == "link" ? std::string(", buffer = \"") + size + "\"" : "") + " }\n" +
