@@ -105,7 +105,58 @@ def scaling(short):
     return Result(["model", "ranks", *(f"{name}, ms" for name in series)], rows, f"with {counts[-1]:,} ranks: " + "; ".join(ours), panels)
 
 
+# ---- levels
+
+DELAYS = ("1us", "10us", "100us")
+WINDOWS = (0.5, 1, 4, 16)  # of what the path holds
+LENGTHS = (10_000, 100_000, 1_000_000)  # elements
+
+
+MOST_PACKETS = 4096  # of a lane
+
+
+def window_slots(system, delay, window):
+    """Of packets of 1,100 bytes on the way there and back at 100 Gbit/s; SYSTEMS' messages are a slot of NetReduce."""
+    holds = 2 * int(delay[:-2]) * 1e-6 * 100e9 / 8 / 1100
+    return 1 << max(1, round(math.log2(window * holds / SYSTEMS[system].get("message_packets", 1))))
+
+
+def levels(short):
+    """The flow level's times over the packet level's. Float16 goes in packets that are as long, so that of NetReduce is compared with half as many float32."""
+    ranks, delays, lengths = 4, DELAYS[:2 if short else None], LENGTHS[:2 if short else None]
+    kinds = [(system, wire) for system in SYSTEMS for wire in ("float32", "float16") if (system, wire) != ("ATP", "float16")]
+    keys = [(*kind, delay, window, length) for kind in kinds for delay in delays for window in WINDOWS for length in lengths
+            if window_slots(kind[0], delay, window) * SYSTEMS[kind[0]].get("message_packets", 1) <= MOST_PACKETS]
+    packets, flows = [], []
+    for system, wire, delay, window, length in keys:
+        slots = window_slots(system, delay, window)
+        aggregation = {"aggregation": {"aggregators": [f"h{ranks}"], "switches": ["sw"], "pool_slots": 4 * slots}} if system == "ATP" else {}
+        def scenario(elements, wire):
+            return {"protocol": system.lower(), "network": {"kind": "star", "hosts": ranks + 1, "link": {"rate": "100gbit", "delay": delay}}, **aggregation,
+                    "job": [{"hosts": [f"h0..h{ranks - 1}"], "elements": elements, "iterations": 2, "slots": slots, "wire": wire, **SYSTEMS[system]}]}
+        halves = (system, wire) == ("NetReduce", "float16")
+        packets.append(scenario(length // 2, "float32") if halves else scenario(length, wire))
+        flows.append(scenario(length, wire))
+    of_packets, of_flows = run_all(packets), run_all(flows, "flow")
+    rows, ours, panels = [], [], []
+    off = {key: time_of(flow) / time_of(packet) - 1 for key, flow, packet in zip(keys, of_flows, of_packets)}
+    warned = {key for key, flow in zip(keys, of_flows) if flow.get("warnings")}
+    for kind in kinds:
+        for delay, window in dict.fromkeys(key[2:4] for key in keys if key[:2] == kind):
+            these = [key for key in keys if key[:4] == (*kind, delay, window)]
+            rows.append([*kind, delay, window, *(f"{100 * off[key]:+.1f} %{' (warned)' if key in warned else ''}" for key in these)])
+        mine = [key for key in keys if key[:2] == kind]
+        sure, doubted = ([abs(off[key]) for key in mine if (key in warned) == doubt] for doubt in (False, True))
+        ours.append(f"{kind[0]} {kind[1]} {100 * max(sure, default=0):.1f} %" + (f", where it warns {100 * max(doubted):.0f}" if doubted else ""))
+        panels.append((f"{kind[0]}, {kind[1]}", [(window, 100 * max(abs(off[key]) for key in mine if key[3] == window)) for window in WINDOWS]))
+    return Result(["protocol", "packets hold", "delay of a link", "window, of what the path holds", *(f"{length} elements" for length in lengths)], rows,
+                  f"off by at most: {'; '.join(ours)} ({len(keys)} experiments, {len(warned)} with a warning)",
+                  [lines(dict(panels), x="window, of what the path holds", y="% off, at most", xscale="log")])
+
+
 FIGURES = [
+    Figure("levels", "", "The flow level beside the packet level", "simulated, packets and flows", levels,
+           reason="4 ranks at 100 Gbit/s, no losses; ATP's packets have 32 bits; float16 of NetReduce is beside half as many float32"),
     Figure("which", "", "Which protocol is the fastest where", "simulated, packets; the ring computed", which,
            reason="racks of 8; hosts cost nothing, and of the ring no packet is ever lost", picture=True),
     Figure("scaling", "", "An iteration with up to 50,000 ranks", "simulated, flows; rings computed", scaling,

@@ -314,6 +314,7 @@ class Bump final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::bump_rules(true); }
   [[nodiscard]] bool measures() const override { return false; }
+  [[nodiscard]] bool sends_frames() const override { return true; }
   [[nodiscard]] bool can_bypass() const override { return true; }
 
   void draw(Scenario& scenario) const override {

@@ -30,15 +30,15 @@ double seconds_of(Span duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// What a packet holds. SwitchML's packets have as many bytes whatever the width of their values; of NetReduce's payload
-// headers take a part, above all in a message's first packet.
+// What a packet holds. SwitchML's and NetReduce's packets have as many bytes whatever the width of their values; of
+// NetReduce's payload headers take a part, above all in a message's first packet.
 double elements_of(const std::string& protocol, const JobPlan& plan, WireFormat wire) {
-  const double elements = plan.packet_elements;
-  if (protocol == "switchml" && wire != WireFormat::native) return 2 * elements;
-  if (protocol != "netreduce") return elements;
+  const double width = wire == WireFormat::native ? 4 : 2;
+  const double bytes = 4.0 * plan.packet_elements;
+  if (protocol == "switchml") return bytes / width;
+  if (protocol != "netreduce") return plan.packet_elements;
   const double first = wire::netreduce::netsum_layout.header_bytes, more = wire::netreduce::seal_bytes;
-  return elements -
-         (first + (plan.message_packets - 1) * more) / plan.message_packets / (wire == WireFormat::native ? 4 : 2);
+  return (bytes - (first + (plan.message_packets - 1) * more) / plan.message_packets) / width;
 }
 
 // The bytes of a packet's frames, each way, with its share of what is sent once for several, and how many frames these are.
@@ -49,8 +49,8 @@ struct Frames {
 };
 
 Frames frames_of(const std::string& protocol, const JobPlan& plan, WireFormat wire) {
-  const double payload = (protocol == "netreduce" ? plan.packet_elements : elements_of(protocol, plan, wire)) *
-                         (wire == WireFormat::native ? 4 : 2);
+  const double payload = protocol == "netreduce" ? 4.0 * plan.packet_elements
+                                                 : elements_of(protocol, plan, wire) * (wire == WireFormat::native ? 4 : 2);
   const auto frame = [](std::size_t header) { return static_cast<double>(header + datagram_header_bytes); };
   if (protocol == "atp") {
     return {frame(wire::atp::gradient_header_bytes) + payload, frame(wire::atp::parameter_header_bytes) + payload, payload};

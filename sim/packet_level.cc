@@ -463,7 +463,11 @@ class PacketLevel final : private Medium::User {
 
   void send(const Cluster& cluster, HostId from, const Endpoint& source, const Endpoint& destination,
             std::span<const std::byte> bytes) {
-    if (host_of(destination) >= cluster.size) throw Violation("a datagram to nobody");
+    const bool frames = cluster.protocol->sends_frames();
+    if (host_of(destination) >= cluster.size) {
+      if (frames) return;  // flooded to the stranger's cable
+      throw Violation("a datagram to nobody");
+    }
     const HostId to = cluster.first + host_of(destination);
     Process& sender = processes_[cluster.first + from];
     const std::uint32_t index = new_packet();
@@ -472,7 +476,7 @@ class PacketLevel final : private Medium::User {
     packet.datagram.to = destination;
     packet.datagram.bytes.assign(bytes.begin(), bytes.end());
     packet.to = to;
-    packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + datagram_header_bytes);
+    packet.frame_bytes = static_cast<std::uint32_t>(bytes.size() + (frames ? 0 : datagram_header_bytes));
     const PacketCost cost = topology_[sender.node].send_cost;
     const Time leaves = cost == PacketCost::zero() ? now() : work(sender, source.port, cost, now());
     trace_.datagram(leaves, endpoint_of(cluster.first + from, source.port), endpoint_of(to, destination.port), bytes, false);

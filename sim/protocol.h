@@ -95,6 +95,9 @@ class Protocol {
   [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
   // Whether ranks may measure the path for their window.
   [[nodiscard]] virtual bool measures() const { return true; }
+  // Whether what it sends are whole Ethernet frames, which a bridge also floods to a cable that a stranger may have, in place
+  // of datagrams.
+  [[nodiscard]] virtual bool sends_frames() const { return false; }
   // Whether an aggregator may pass packets on unsummed (Fault::bypass).
   [[nodiscard]] virtual bool can_bypass() const { return false; }
   // Draws what belongs to the protocol: numbers, switches, formats. From streams of its own (sim/labels.h).

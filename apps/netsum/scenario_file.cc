@@ -235,7 +235,7 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
 }
 
 void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPlan& plan) {
-  const bool ring = protocol == "netreduce";
+  const bool ring = protocol == "netreduce" || protocol == "bump";
   plan.packet_elements = static_cast<std::uint32_t>(reader.number("packet_elements", 256, 1, 16'384));
   plan.slots = static_cast<std::uint32_t>(reader.number("slots", ring ? 8 : 64, 1, session::most_slots));
   const auto check = [&](const char* key, const std::string& why) {
@@ -280,7 +280,7 @@ std::vector<std::vector<double>> read_trace(TableReader& reader, const std::stri
 
 // The value of a `protocol`.
 std::string read_name(TableReader& reader, const std::string& otherwise) {
-  const std::vector<std::string> names{"switchml", "atp", "netreduce"};
+  const std::vector<std::string> names{"switchml", "atp", "netreduce", "bump"};
   const auto known = std::find(names.begin(), names.end(), otherwise);
   return names[reader.choice("protocol", names, static_cast<std::size_t>(known - names.begin()))];
 }

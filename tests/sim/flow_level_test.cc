@@ -59,6 +59,19 @@ TEST(FlowLevel, AgreesWhereHostsAndSwitchesAreTheLimit) {
   expect_agreement(network + "switch = { packets_per_second = 2_000_000 }\n" + job);
 }
 
+// Packets are as long with 16 bits, and hold twice the elements: so the product fills the path's MTU.
+TEST(FlowLevel, FillsPacketsOfSixteenBits) {
+  const std::string network = "[network]\nhosts = 4\nlink = { rate = \"100gbit\", delay = \"1us\" }\n[[job]]\nslots = 64\n";
+  for (const char* protocol : {"switchml", "netreduce"}) {
+    const auto tat = [&](const char* elements) {
+      const std::string text = std::string("protocol = \"") + protocol + "\"\n" + network + elements;
+      return median(run_flows(app::parse_scenario(text, "test.toml")).jobs[0].operation_seconds);
+    };
+    const double narrow = tat("elements = 2_000_000\nwire = \"float16\"\n"), wide = tat("elements = 1_000_000\n");
+    EXPECT_NEAR(wide, narrow, 0.02 * wide) << protocol;
+  }
+}
+
 TEST(FlowLevel, AgreesOnTrees) {
   const std::string tree =
       "[network]\nkind = \"tree\"\nfan_out = [2, 2, 4]\nlink = { rate = \"10gbit\", delay = \"2us\" }\n"
@@ -151,6 +164,7 @@ TEST(FlowLevel, RefusesWhatItCannotKnow) {
   const Experiment lossy =
       app::parse_scenario("[network]\nhosts = 2\nlink = { loss = 0.1 }\n[[job]]\nelements = 1000\n", "test.toml");
   EXPECT_THROW((void)run_flows(lossy), ImpossibleExperiment);
+  EXPECT_THROW((void)run_flows(app::parse_scenario("protocol = \"bump\"\n" + star, "test.toml")), ImpossibleExperiment);
   const auto with_buffer = [](const std::string& where, const char* size) {
     return app::parse_scenario("[network]\nhosts = 2\nlink = { rate = \"1gbit\" " +
                                    (where == "link" ? std::string(", buffer = \"") + size + "\"" : "") + " }\n" +

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "apps/netsum/config.h"
 #include "apps/netsum/workload_file.h"
+#include "sim/packet_level.h"
 
 namespace netsum::app {
 namespace {
@@ -87,7 +90,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
             complaint("[network]\nhosts = 2\nlink = { loss = 3 }\n"));
   EXPECT_EQ("test.toml, line 5: `job[0].hosts` names an unknown node: 'h2'",
             complaint(std::string(small) + "hosts = [\"h0..h2\"]\n"));
-  EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, atp, netreduce",
+  EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, atp, netreduce, bump",
             complaint("protocol = \"tcp\"\n" + std::string(small)));
   EXPECT_EQ("test.toml, line 5: `job[0].pauses` has a span that ends before it begins",
             complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));
@@ -145,6 +148,27 @@ TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {
 }
 
 // It was followed for ever.
+// Hosts with RDMA hardware send their own frames, without a tunnel's headers, and go back at a loss.
+TEST(ScenarioFile, HostsBehindABumpGoBack) {
+  const auto run = [](const char* protocol, const char* loss) {
+    const std::string text = std::string("protocol = \"") + protocol + "\"\n[network]\nhosts = 4\n" +
+                             "link = { rate = \"10gbit\", delay = \"1us\", loss = " + loss + " }\n" +
+                             "[[job]]\nelements = 500_000\niterations = 3\nslots = 8\nmessage_packets = 8\n";
+    sim::Report made = sim::run_packets(parse_scenario(text, "test.toml"));
+    EXPECT_EQ("", made.failure) << protocol << ", " << loss;
+    return made;
+  };
+  const auto tat = [](const sim::Report& report) {
+    std::vector<double> seconds = report.jobs[0].operation_seconds;
+    std::sort(seconds.begin(), seconds.end());
+    return seconds.at(seconds.size() / 2);
+  };
+  const double tunnels = tat(run("netreduce", "0.0")), frames = tat(run("bump", "0.0"));
+  EXPECT_LT(frames, tunnels);
+  EXPECT_GT(frames, 0.95 * tunnels);
+  EXPECT_GT(run("bump", "0.01").jobs[0].retransmissions, 4 * run("netreduce", "0.01").jobs[0].retransmissions);
+}
+
 TEST(ScenarioFile, ParentsLeadToAnAggregator) {
   const std::string tree = "[network]\nkind = \"tree\"\nfan_out = [3, 2]\n[aggregation]\nswitches = \"all\"\n";
   const std::string job = "[[job]]\nelements = 1\n";
