@@ -29,9 +29,9 @@ if _version != _C.torch_version:
     raise ImportError(f"netsum.torch was built for torch {_C.torch_version}, and this is {torch.__version__}: build it again, "
                       "with -DNETSUM_PYTHON naming this interpreter")
 
-from . import agreement, flights  # noqa: E402
+from . import agreement, flights, hooks  # noqa: E402
 
-__all__ = ["Error", "bucket_hook", "empty", "flight_record", "statistics", "write_flight_record"]
+__all__ = ["Error", "bucket_hook", "empty", "flight_record", "hooks", "statistics", "write_flight_record"]
 
 Error = _C.Error  # a RuntimeError with `code`, see docs/errors.md
 
