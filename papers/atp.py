@@ -7,6 +7,7 @@ atp-sharing      throughput of three jobs and where their sums are made, with 10
 atp-racks        bytes that reach the parameter server from three racks, with a second level of aggregation and without (§5.2.2).
 atp-congestion   a job beside a TCP flow (Figure 16), over IPv6 too, and alone where it finds half of its slots (Figure 15), with
                  and without congestion control. SwitchML, which has none, beside the TCP flow.
+atp-fallbacks    what it costs that sums do not fit, and are made again from floats (§3.8): by the share of chunks of which that is so.
 
 Switches and workers are at the left of the link and the parameter server at its right, unless said otherwise. The link is slow,
 so that it is what bounds the jobs, and not this machine's CPUs. Every sum of every run is checked. Needs root.
@@ -370,6 +371,26 @@ def switchml_beside_tcp(slots, options):
                         "dropped": inside[-1]["dropped"] - inside[0]["dropped"], "marked": inside[-1]["marked"] - inside[0]["marked"]}}
 
 
+def fallbacks(options):
+    """Inputs are 2^b times as large. Of each b the share of chunks that fell back, and the time over that of the fewest."""
+    runs = {}
+    for bits in (0, 4, 5, 6, 8, 12):
+        say(f"2^{bits} times as large")
+        with Testbed(**LINK) as bed, Cluster(bed.R0, [(bed.L0, 4096)], packet_elements=PACKET_ELEMENTS[4]) as cluster:
+            cluster.start("job", [(bed.L0, 0)] * 4, window=64, elements=options.elements, iterations=options.iterations, more=["--magnitude", bits])
+            with Sampler(0.05, cluster.server.jobs) as sampler:
+                reports = cluster.finish()["job"]
+            check(bed)
+        last = [seen["job"] for _, seen in sampler.samples if "job" in seen][-1]
+        seconds = statistics.median(map(max, zip(*(report["nanoseconds"] for report in reports)))) / 1e9
+        runs[bits] = {"share": last["fallbacks"] / last["chunks"], "seconds": seconds}
+    least = runs[0]["seconds"]
+    print("Chunks whose sum is made again from floats, and the median time of an all-reduce (§3.8)")
+    table([[f"2^{bits}", percentage(run["share"]), f"{1000 * run['seconds']:.0f} ms", f"{run['seconds'] / least:.2f}"] for bits, run in runs.items()],
+          ["inputs times", "fell back", "time", "over the first"])
+    return runs
+
+
 SWITCHML = {"SwitchML beside TCP": None, "SwitchML beside TCP, 64 slots": 64}
 CONGESTED = {"beside TCP": (4, "on", True), "beside TCP, no control": (4, "off", True), "beside TCP, IPv6": (6, "on", True),
              "half the slots": (4, "on", False), "half the slots, no control": (4, "off", False)}
@@ -421,7 +442,7 @@ def plot_congestion(results, figure):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", default="build/reproduce", help=argparse.SUPPRESS)
-    parser.add_argument("what", choices=("atp-sharing", "atp-racks", "atp-congestion"))
+    parser.add_argument("what", choices=("atp-sharing", "atp-racks", "atp-congestion", "atp-fallbacks"))
     parser.add_argument("--elements", type=int, default=50_000, help="of each tensor")
     parser.add_argument("--iterations", type=int, default=12, help="all-reduces of each job")
     parser.add_argument("--repeats", type=int, default=3, help="of each setting, interleaved")
@@ -431,7 +452,7 @@ def main():
     if options.quick:
         options.iterations, options.repeats = 6, 1
     os.makedirs(options.output, exist_ok=True)
-    results = {"atp-sharing": sharing, "atp-racks": racks, "atp-congestion": congestion}[options.what](options)
+    results = {"atp-sharing": sharing, "atp-racks": racks, "atp-congestion": congestion, "atp-fallbacks": fallbacks}[options.what](options)
     path = os.path.join(options.output, options.what)
     with open(path + ".json", "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)

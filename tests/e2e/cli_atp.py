@@ -273,6 +273,12 @@ class Failures(unittest.TestCase):
                 for process in ranks:
                     process.__exit__()
 
+    def test_by_the_papers_rules_losses_cost_no_sum(self):
+        with cli.Switch("--pool-slots", 32, "--loss", "0.02") as switch, Server("--rules", "paper") as server:
+            ranks = [rank(server, switch, number, 3, *SMALL, "--iterations", 5) for number in range(3)]
+            ended_well(self, ranks)
+            self.assertGreater(sum(json.loads(process.out[-1])["packets_retransmitted"] for process in ranks), 0)
+
     def test_a_killed_rank_is_named(self):
         with cli.Switch() as switch, Server() as server:
             ranks = [rank(server, switch, number, 3, *SMALL, "--iterations", 1_000_000) for number in range(3)]
@@ -316,7 +322,7 @@ class Failures(unittest.TestCase):
                     result = cli.run("bench", "all-reduce", "--protocol", "atp", "--connect-deadline", 5, *words)
                     self.assertEqual(result.returncode, code, result.stderr)
                     self.assertRegex(result.stderr.splitlines()[-1], r"\Anetsum: ")
-        for words in (["--switch-parent", "a"], ["--indexing", "x"], ["--overflow", "x"], ["--scaling", "x"]):
+        for words in (["--switch-parent", "a"], ["--indexing", "x"], ["--overflow", "x"], ["--scaling", "x"], ["--rules", "x"]):
             with self.subTest(words=words):
                 self.assertEqual(cli.run("ps", *words).returncode, 2)
 
