@@ -37,25 +37,26 @@ def half(elements):
     return 2 * elements
 
 
-def all_reduced(size, rate=RATE):
+def all_reduced(size, rate=RATE, part=16e6):
     """Seconds of NetReduce on 4 machines, N = 2, of so many bytes: a part of them, as times are long. The bytes of float16 go as half as many float32."""
-    part = min(size, 16e6)
+    part = min(size, part)
     return size / part * time_of(run({"protocol": "netreduce", "network": star(4, rate), "job": [{"elements": round(part / 4), "iterations": 2, **PARAMETERS}]}))
 
 
-def table_7(_):
+def table_7(short):
     rows, cut, beside, again = [], {}, [], {}
+    part = 2e6 if short else 16e6
     calls = {}
     for model, paper in TABLE_7.items():
         # The paper's iterations are computation and then communication: no overlap.
         bucket, = buckets_of(model, "v100", bucketing="whole")
         computes, size = compute_seconds([bucket]), 2 * bucket["elements"]
         ring, ours = predicted("fr", size, 4, 1, inter=ROCE_SHARE * parallel.INTER), predicted("pn", size, 4, 1)
-        own = all_reduced(size)
+        own = all_reduced(size, part=part)
         cut[model] = 1 - own / ring, 1 - ours / predicted("fr", size, 4, 1)
         # What links would have the paper's ring take as long as it did.
         slow = RATE * ring / (paper[1] / 1e3)
-        again[model] = slow, 1e3 * all_reduced(size, slow)
+        again[model] = slow, 1e3 * all_reduced(size, slow, part)
         calls[model] = len(buckets_of(model, "v100", bucketing="layers"))
         rows += [[model, "ring", f"{1e3 * (computes + ring):.2f}", f"{paper[0]:.2f}", "", f"{1e3 * ring:.2f}", f"{paper[1]:.2f}"],
                  [model, "NetReduce", f"{1e3 * (computes + own):.2f}", f"{paper[2]:.2f}", f"{1e3 * ours:.2f}", f"{1e3 * own:.2f}", f"{paper[3]:.2f}"],
