@@ -70,17 +70,20 @@ def gradients(model, loss):
     return [each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))]
 
 
-ROUNDING = {"float32": (2 ** -18, 5e-9), "bfloat16": (2 ** -7, 5e-9), "float16": (2 ** -9, 2 ** -24)}  # of its size; at least, a rank
+# Of a value's size; of the largest of its tensor; at least, a rank; of the largest of all, whose exponent it may have.
+ROUNDING = {"float32": (2 ** -18, 1e-6, 5e-9, 0), "bfloat16": (2 ** -7, 1e-6, 5e-9, 0), "float16": (2 ** -9, 1e-6, 2 ** -24, 0),
+            "int8": (2 ** -18, 1e-6, 5e-9, 2 ** -5)}
 
 
 def wrong_elements(reduced, contributions, wire):
     """How many elements of `reduced` are not the mean of the ranks' `contributions`, but for rounding (docs/numerics.md).
 
     Each is a list of tensors. `wire`: how values travel."""
-    wrong, (relative, absolute) = 0, ROUNDING[wire]
+    wrong, (relative, of_tensor, absolute, of_all) = 0, ROUNDING[wire]
+    largest = max(part.abs().max() for parts in contributions for part in parts)
     for got, *parts in zip(reduced, *contributions):
         mean, magnitude = sum(parts) / len(parts), sum(part.abs() for part in parts) / len(parts)
-        bound = relative * magnitude + 1e-6 * magnitude.max() + absolute * len(parts)
+        bound = relative * magnitude + of_tensor * magnitude.max() + absolute * len(parts) + of_all * largest
         wrong += int((~((got - mean).abs() <= bound)).sum())  # a NaN is wrong too
     return wrong
 

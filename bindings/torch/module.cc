@@ -5,8 +5,6 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -16,7 +14,6 @@
 #include <vector>
 
 #include "bindings/settings/settings.h"
-#include "kernels/kernels.h"
 #include "python_errors.h"
 #include "routes.h"
 #include "staged_group.h"
@@ -237,30 +234,14 @@ py::dict statistics(const TorchGroup& group) {
   return result;
 }
 
-// `to` = `from` as it is once it has travelled in 8 bits, each value rounded to nearest.
-void round_to_blocks(const at::Tensor& from, const at::Tensor& to) {
-  const auto dtype = switch_dtype(from);
-  TORCH_CHECK(dtype == DType::float32 || dtype == DType::bfloat16, "netsum: 8 bits are of float32 and bfloat16, not of ",
-              from.scalar_type());
-  TORCH_CHECK(from.is_contiguous() && to.is_contiguous() && from.device().is_cpu() && to.device().is_cpu() &&
-                  to.scalar_type() == from.scalar_type() && to.numel() == from.numel(),
-              "netsum: both tensors must be contiguous, on the CPU, and alike");
-  constexpr std::size_t most = 64 * block8_values;
-  std::array<std::byte, block8_bytes(most)> blocks;
-  std::array<float, most> wide;
-  const auto count = static_cast<std::size_t>(from.numel());
-  for (std::size_t begin = 0; begin < count; begin += most) {
-    const std::size_t part = std::min(most, count - begin);
-    if (dtype == DType::float32) {
-      kernels::to_block8(blocks.data(), static_cast<const float*>(from.data_ptr()) + begin, part, 0, 0);
-      kernels::from_block8(static_cast<float*>(to.data_ptr()) + begin, blocks.data(), part, 1);
-    } else {
-      kernels::from_bfloat16(wide.data(), static_cast<const std::uint16_t*>(from.data_ptr()) + begin, part);
-      kernels::to_block8(blocks.data(), wide.data(), part, 0, 0);
-      kernels::from_block8(wide.data(), blocks.data(), part, 1);
-      kernels::to_bfloat16(static_cast<std::uint16_t*>(to.data_ptr()) + begin, wide.data(), part);
-    }
-  }
+void round_to_int8(const at::Tensor& from, const at::Tensor& to) {
+  TORCH_CHECK(from.is_contiguous() && to.is_contiguous() && from.device().is_cpu() && to.device().is_cpu(),
+              "netsum: both tensors must be contiguous, and on the CPU");
+  const auto view = [](const at::Tensor& tensor) {
+    return TensorView(tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
+                      switch_dtype(tensor).value_or(DType::int8));
+  };
+  netsum::round_to_int8(view(from), view(to));
 }
 
 }  // namespace
@@ -307,7 +288,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("settings"), py::arg("listen"), py::arg("token"),
              py::arg("log_prefix"));
 
-  module.def("round_to_blocks", &round_to_blocks, py::call_guard<py::gil_scoped_release>());
+  module.def("round_to_int8", &round_to_int8, py::call_guard<py::gil_scoped_release>());
   module.def("leave_all", &leave_all);
   module.def("set_capture_probe", [](const py::object& probe) {
     // Groups may call it at any time until the process ends, so it is never freed.

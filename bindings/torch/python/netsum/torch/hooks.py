@@ -25,7 +25,7 @@ def int8(state, bucket):
         lost = state.lost[bucket.index()] = torch.zeros_like(gradients)
     gradients.add_(lost)
     sent = torch.empty_like(gradients)
-    _C.round_to_blocks(gradients, sent)
+    _C.round_to_int8(gradients, sent)
     torch.sub(gradients, sent, out=lost)
     lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     options = torch.distributed.AllreduceOptions()
