@@ -22,6 +22,7 @@ namespace netsum::model::atp {
 using netsum::atp::at_server;
 using netsum::atp::Overflow;
 using netsum::atp::Ranks;
+using netsum::atp::Rules;
 using netsum::atp::Scaling;
 using netsum::atp::Topology;
 using netsum::atp::TopologyConfig;
@@ -51,6 +52,7 @@ struct JobSetup {
   std::uint32_t losses = 0;  // how often the first switch forgets the job and all that it holds
   Overflow overflow = Overflow::exact;
   Scaling scaling = Scaling::fixed;
+  Rules rules = Rules::netsum;
   Wrongly wrongly = Wrongly::no;
 };
 
@@ -232,6 +234,7 @@ class WorkerNode final : public Node {
     config.path = job.topology.path(rank);
     config.switch_slots = job.setup.slots;
     config.scaling = job.setup.scaling;
+    config.rules = job.setup.rules;
     config.congestion_control = false;  // a smaller window does later what a larger one may do later too
     config.operations = job.setup.ahead + 1;
     return config;
@@ -376,6 +379,7 @@ class SwitchNode final : public Node {
                                  child.is_switch ? 0 : Job::epoch_of(child.index), topology.below(child)});
     }
     config.overflow = job_->setup.overflow;
+    config.rules = job_->setup.rules;
     if (!switch_.add_job(config)) throw std::logic_error("add_job");
     knows_ = true;
   }
@@ -414,6 +418,7 @@ class ServerNode final : public Node {
     config.window = job_->setup.window;
     config.switch_slots = job_->setup.slots;
     config.overflow = job_->setup.overflow;
+    config.rules = job_->setup.rules;
     config.topology = job_->topology;
     for (std::uint32_t rank = 0; rank < job_->ranks(); ++rank) config.members.push_back({Job::epoch_of(rank), host(rank)});
     for (const auto& child : job_->topology.server_children()) config.roots.push_back(host(job_->node_of(child)));

@@ -105,6 +105,18 @@ TEST(AtpModel, SwitchThatRestarts) {
   holds("2 workers, 2 chunks, restart, int32", setup);
 }
 
+TEST(AtpModel, ThePapersRules) {
+  const auto by_them = [](const TopologyConfig& topology, std::vector<std::vector<Values>> calls) {
+    JobSetup setup{topology, std::move(calls)};
+    setup.rules = Rules::paper;
+    return setup;
+  };
+  holds("2 workers, 1 chunk, int32, the paper's rules", by_them(one_switch(2), {{i}}));
+  holds("3 workers, 1 chunk, the same", by_them(one_switch(3), {{i}}));
+  holds("2 workers, 2 chunks, the same", by_them(one_switch(2), {{i, i}}));
+  holds("2 workers in 2 racks, 1 chunk, float32 overflows, the same", by_them(two_racks, {{s}}));
+}
+
 TEST(AtpModel, TwoLevels) {
   holds("2 workers in 2 racks, 1 chunk, float32 overflows", {two_racks, {{s}}});
   holds("3 workers in 2 racks, 1 chunk, int32", {two_racks_of_three, {{i}}});
