@@ -110,6 +110,7 @@ struct QueuePair::Impl {
   std::uint64_t next = 0;                   // next packet to be sent or repeated
   std::uint64_t sent = 0;                   // first packet never sent
   std::uint64_t end = 0;                    // end of the posted packets
+  std::uint64_t followed = 0;               // packets of the stream that clocks this one
   Time deadline = never;                    // `never` if nothing is unacknowledged
   bool peer_not_ready = false;              // nothing is sent until the deadline
   std::uint32_t salt = 0;                   // differs between queue pairs, even with equal numbers on different hosts
@@ -231,7 +232,10 @@ struct QueuePair::Impl {
     NETSUM_CHECK(oldest <= next && next <= sent && sent <= end && sent - oldest <= config.max_packets);
   }
 
-  [[nodiscard]] std::uint64_t window_end() const { return std::min(end, oldest + config.max_packets); }
+  [[nodiscard]] std::uint64_t window_end() const {
+    const std::uint64_t clocked = config.lead != 0 ? followed + config.lead : end;
+    return std::min({end, oldest + config.max_packets, clocked});
+  }
 
   // When the rate lets the next packet go, if nothing else holds it back.
   [[nodiscard]] Time paced() const {
@@ -245,7 +249,8 @@ struct QueuePair::Impl {
     const Duration round_trip = timer.smoothed_round_trip();
     if (!config.congestion_control || round_trip == Duration::zero()) return;
     const auto bytes = [&](std::uint64_t packets) { return static_cast<std::size_t>(packets) * config.mtu; };
-    if (rate.on_notification(now, {round_trip, timer.least_round_trip(), bytes(busiest), bytes(config.max_packets)})) {
+    if (rate.on_notification(now, {round_trip, timer.least_round_trip(), bytes(busiest),
+                                   bytes(config.lead != 0 ? config.lead : config.max_packets)})) {
       busiest = sent - oldest;
     }
   }
@@ -612,6 +617,7 @@ void QueuePair::append_state(std::vector<std::byte>& out) const {
   append_bytes(out, q.received, q.gap_end, q.msn, q.incoming.has_value(), incoming.offset, incoming.bytes, incoming.received,
                q.gap_told, q.gap_due, q.refusal, q.ack_due, q.duplicate_seen, q.notify, q.acked, q.ack_msn, q.fresh.size());
   for (const Received& message : q.fresh) append_bytes(out, message.offset, message.bytes, message.immediate);
+  if (q.config.lead != 0) append_bytes(out, q.followed);
   if (!q.config.selective) return;
   append_bytes(out, q.heard, q.probe_end);
   for (std::uint64_t number = q.oldest; number < q.sent; ++number) {
@@ -639,6 +645,14 @@ bool QueuePair::post_write(std::span<const std::byte> message, std::uint64_t add
   q.at(q.posted++) = {message, address, key, immediate, q.end, packets};
   q.end += packets;
   return true;
+}
+
+void QueuePair::follow(std::uint64_t packets) {
+  impl_->followed = std::max(impl_->followed, packets);
+}
+
+std::uint64_t QueuePair::heard() const {
+  return std::max(impl_->received, impl_->heard);
 }
 
 void QueuePair::send(Time now, PacketSink& sink) {
