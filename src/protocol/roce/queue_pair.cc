@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "protocol/roce/dcqcn.h"
 #include "stream/retransmission_timer.h"
+#include "stream/tail_probe.h"
 #include "wire/ecn.h"
 
 namespace netsum::roce {
@@ -112,6 +113,7 @@ struct QueuePair::Impl {
   std::uint64_t end = 0;                    // end of the posted packets
   std::uint64_t followed = 0;               // packets of the stream that clocks this one
   Time deadline = never;                    // `never` if nothing is unacknowledged
+  stream::TailProbe tail;                   // with `selective`: the peer, or who is between, asks for what it shows
   bool peer_not_ready = false;              // nothing is sent until the deadline
   std::uint32_t salt = 0;                   // differs between queue pairs, even with equal numbers on different hosts
   std::uint32_t timeouts = 0;               // in a row
@@ -196,6 +198,7 @@ struct QueuePair::Impl {
       return;
     }
     sent = number + 1;
+    tail.on_sent(now);
     if (last) ++counters.messages_sent;
     if (ask && !timed) timed = Timed{number, now};
   }
@@ -229,6 +232,7 @@ struct QueuePair::Impl {
     }
     busiest = std::max(busiest, sent - oldest);
     if (deadline == never && oldest < sent) deadline = now + timer.timeout(1 + timeouts);
+    if (config.selective && oldest < sent) tail.listen(timer);
     NETSUM_CHECK(oldest <= next && next <= sent && sent <= end && sent - oldest <= config.max_packets);
   }
 
@@ -281,6 +285,7 @@ struct QueuePair::Impl {
     while (completed < posted && at(completed).first + at(completed).packets <= oldest) ++completed;
     peer_not_ready = false;
     timeouts = 0;
+    tail.on_answer(now);
     deadline = oldest < sent ? now + timer.timeout() : never;
   }
 
@@ -312,6 +317,11 @@ struct QueuePair::Impl {
                       oldest + static_cast<std::uint64_t>(std::max<std::int64_t>(last, 0))};
     if (range.begin >= range.end || error != QueuePairError::none) return void(++counters.stale_acks);
     ++counters.repeat_requests_received;
+    repeat(range);
+    if (!peer_not_ready) deadline = now + timer.timeout(1 + timeouts);
+  }
+
+  void repeat(const Range& range) {
     for (std::uint64_t number = range.begin; number < range.end; ++number) repeats[number % repeats.size()] = true;
     if (repeats_in.begin >= repeats_in.end) {
       repeats_in = range;
@@ -319,7 +329,6 @@ struct QueuePair::Impl {
       repeats_in = {std::min(repeats_in.begin, range.begin), std::max(repeats_in.end, range.end)};
     }
     if (timed && timed->packet >= range.begin) timed.reset();
-    if (!peer_not_ready) deadline = now + timer.timeout(1 + timeouts);
   }
 
   // False: the NAK is stale.
@@ -407,7 +416,7 @@ struct QueuePair::Impl {
       asked.reset();
     }
     asked_again = 0;
-    ask_deadline = received < heard ? now + asking.timeout() : never;
+    ask_deadline = received < heard ? now + ask_wait() : never;
   }
 
   // The first packets of the range that are missing; empty: none is.
@@ -420,6 +429,11 @@ struct QueuePair::Impl {
     return hole;
   }
 
+  // As probes do: to ask once more costs a packet.
+  [[nodiscard]] Duration ask_wait() const {
+    return std::min(asking.probe_after(asked_again), asking.timeout(1 + asked_again));
+  }
+
   void on_ask_timeout(Time now) {
     asked.reset();
     missed.clear();
@@ -429,7 +443,7 @@ struct QueuePair::Impl {
     }
     ask_again = true;
     ++asked_again;
-    ask_deadline = now + spread(asking.timeout(1 + asked_again));
+    ask_deadline = now + spread(ask_wait());
   }
 
   // A packet behind a gap. What is missing is asked for when it is first missed.
@@ -552,7 +566,7 @@ struct QueuePair::Impl {
                static_cast<std::uint32_t>(hole.end - hole.begin), sink);
         ++counters.repeat_requests_sent;
         if (!asked && !ask_again) asked = Timed{hole.begin, now};
-        if (ask_deadline == never) ask_deadline = now + asking.timeout();
+        if (ask_deadline == never) ask_deadline = now + ask_wait();
       }
     }
     missed.clear();
@@ -680,6 +694,9 @@ void QueuePair::on_packet(const wire::roce::Packet& packet, Time now) {
 void QueuePair::on_timer(Time now) {
   Impl& q = *impl_;
   if (now >= q.ask_deadline) q.on_ask_timeout(now);
+  if (q.tail.due(q.timer, now) && q.oldest < q.sent && !q.peer_not_ready && q.error == QueuePairError::none) {
+    q.repeat({q.sent - 1, q.sent});
+  }
   if (now < q.deadline) return;
   if (q.peer_not_ready) {  // the wait is over
     q.peer_not_ready = false;
@@ -690,7 +707,7 @@ void QueuePair::on_timer(Time now) {
 }
 
 Time QueuePair::next_timeout() const {
-  return std::min({impl_->deadline, impl_->ask_deadline, impl_->paced()});
+  return std::min({impl_->deadline, impl_->ask_deadline, impl_->tail.next(), impl_->paced()});
 }
 
 std::uint64_t QueuePair::completed() const {
