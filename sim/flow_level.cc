@@ -131,9 +131,7 @@ struct FlowJob {
   [[nodiscard]] double fastest() const { return std::min(paths.most, at_once); }
   [[nodiscard]] double first_fastest() const { return std::min(paths.first_most, at_once); }
   // From a packet until the one that is a window behind it may be sent.
-  [[nodiscard]] double turn() const {
-    return paths.round_trip + paths.acknowledged_after + (paths.message_packets - 1) * paths.packet / first_fastest();
-  }
+  [[nodiscard]] double turn() const { return paths.round_trip; }
   // What may be sent in all when this has been answered. A window grows by what is answered while something waits for it.
   [[nodiscard]] double allowed(double answered) const {
     return answered + std::min(paths.window, paths.first_window + (paths.growth - 1) * (answered - not_grown));
@@ -163,7 +161,7 @@ struct FlowJob {
   // Whether the two levels may differ by more than 5 %, by the grid of tests/sim/flow_level_test.cc.
   [[nodiscard]] bool doubtful() const {
     const double holds = paths.window / (turn() * fastest());  // of what the path does
-    if (protocol == "netreduce") return paths.costs || packets() < 64 || (holds > 0.5 && holds < 6);
+    if (protocol == "netreduce") return paths.costs || packets() < 64 || (holds > 0.5 && holds < 2);
     const bool near = holds > 0.5 && holds < 2;
     return paths.costs && (near || (protocol == "atp" && (packets() < 4 || paths.switch_costs)));
   }

@@ -99,8 +99,8 @@ class Builder {
       frames_.up = frames_.down = first_header_bytes + frames_.payload;
     }
     paths_.round_trip = longest_round_trip();
-    paths_.message_packets = protocol_of(experiment_, job_) == "netreduce" ? job_.plan.message_packets : 1;
-    paths_.window = lanes * job_.plan.slots * paths_.message_packets * elements_;
+    const std::uint32_t slot_packets = protocol_of(experiment_, job_) == "netreduce" ? job_.plan.message_packets : 1;
+    paths_.window = lanes * job_.plan.slots * slot_packets * elements_;
     paths_.first_window = paths_.window;
     if (protocol_of(experiment_, job_) == "atp" && job_.plan.congestion_control) {
       const std::size_t bytes = wire::atp::gradient_header_bytes + std::size_t{job_.plan.packet_elements} * 4;

@@ -44,11 +44,10 @@ struct FlowPaths {
   double window = 0;                // elements that are on their way at most
   double first_window = 0;          // as long as the window grows, in a round trip by this factor
   double growth = 1;
-  double message_packets = 1;  // the first one is sent when the last one of another message has its result
-  double round_trip = 0;       // seconds: of a whole packet, through the deepest switches
-  double of_element = 0;       // of it, those that an element takes
-  // Behind a result, which only then makes room in the window; and what a packet finds to be done before it, if it is sent
-  // when acknowledgements are.
+  double round_trip = 0;  // seconds: of a whole packet, through the deepest switches
+  double of_element = 0;  // of it, those that an element takes
+  // An acknowledgement comes so long behind a result; and what a packet finds to be done before it, if it is sent when
+  // acknowledgements are.
   double acknowledged_after = 0, acknowledging = 0;
   // Before the first values of a stream that was idle: a packet's way; what one takes at the slowest rank, port and process.
   double exponent_trip = 0, exponent_sent = 0, exponent_received = 0, exponent_at_port = 0, exponent_at_process = 0;

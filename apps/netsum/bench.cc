@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdio>
 
+#include "base/bitmap.h"
 #include "command.h"
 #include "data_path.h"
 #include "netsum/error.h"
@@ -114,7 +115,7 @@ class BenchCommand final : public Command {
                "Tensors in memory from Communicator::allocate(): with --transport shm nothing is copied in or out");
     s.add_flag("json", options_.json, "Print one JSON object in place of a table");
     const auto local = "Everything on this machine";
-    s.add("workers", options_.workers, "N", "Worker processes").between(1, 256).group(local);
+    s.add("workers", options_.workers, "N", "Worker processes").between(1, max_world_size).group(local);
     s.add("aggregators", options_.aggregators, "M", "Aggregator processes; chunks are sharded over them")
         .between(1, 64)
         .group(local);
@@ -171,7 +172,7 @@ class BenchCommand final : public Command {
         .group(across);
     s.add("job", options_.job, "NAME", "Name of the job, the same on all ranks").group(across);
     s.add("rank", options_.rank, "R", "Rank of this worker").group(across);
-    s.add("world-size", options_.world_size, "N", "Workers of the job").between(1, 256).group(across);
+    s.add("world-size", options_.world_size, "N", "Workers of the job").between(1, max_world_size).group(across);
     s.add("recovery", options_.recovery_seconds, "SECONDS",
           "How long to wait until dead ranks and aggregators are restarted; 0: a death ends the job")
         .between(0.0, 1e6)

@@ -148,16 +148,15 @@ class UdpRingRank final : public RingRank {
   }
 
   void measure_windows(Reach& reach, Time deadline) override {
-    // N x MsgLen x pktSize >= RTT x PortRate (§3.2), twice: a message also waits for its acknowledgement, which the
-    // successor sends behind a window of its own packets. Below the least a link idles while a host is descheduled; much
-    // more fills short queues.
+    // N x MsgLen x pktSize >= RTT x PortRate (§3.2). Below the least a link idles while a host is descheduled; much more
+    // fills short queues.
     constexpr std::uint32_t least_bytes = 32 << 10;
     const std::uint32_t packet_bytes = reach.packet_elements * 4;
     WindowRule rule;
     rule.least = 4;
     // Acknowledgements again double it: four messages, each a segment train.
     rule.most_near_bytes = 2 * transport::near_path().window_bytes;
-    rule.wanted = [&](std::uint32_t packets) { return std::max(2 * packets, least_bytes / packet_bytes); };
+    rule.wanted = [&](std::uint32_t packets) { return std::max(packets, least_bytes / packet_bytes); };
     measure_lanes(reach, rule, deadline);
   }
 
@@ -206,11 +205,12 @@ class VerbsRingRank final : public RingRank {
     shape.window = window();
     shape.message_packets = message_packets(reach.packet_elements);
     shape.mtu = reach.packet_elements * 4;
+    shape.unacknowledged = 2 * netreduce::roomy_window(shape.window, shape.message_packets) - shape.window;
     transport::VerbsOptions verbs;
     verbs.device = settings().verbs;
     verbs.settings = settings().verbs_settings;
     verbs.mtu = shape.mtu;
-    verbs.messages = shape.window;
+    verbs.messages = shape.unacknowledged;
     verbs.send_bytes = netreduce::Worker::send_bytes(shape);
     verbs.receive_bytes = netreduce::Worker::receive_bytes(shape);
     verbs.first_psn = settings().first_psn;
@@ -242,7 +242,8 @@ class VerbsRingRank final : public RingRank {
 
   [[nodiscard]] runtime::LaneSetup make_lane(const session::Admission& admission, const Reach& reach, Site& site,
                                              const LaneNumber& number) const override {
-    const netreduce::RoceHostConfig config = config_of(admission, reach, site, number);
+    netreduce::RoceHostConfig config = config_of(admission, reach, site, number);
+    config.worker.unacknowledged = config.buffers - config.worker.window;
     if (admission.slots != window()) {
       throw Error(ErrorCode::internal,
                   "aggregator " + site.address + " admitted this job with another window than this rank asked for");

@@ -79,7 +79,7 @@ netreduce::RingConfig ring_of(const Admission& admission, const RingGrant& grant
   ring.incarnation = incarnation_of(admission.job_epoch, lane);
   ring.ring = static_cast<std::uint32_t>(lane);
   ring.members = static_cast<std::uint32_t>(grant.members.size());
-  ring.window = admission.slots;
+  ring.window = netreduce::roomy_window(admission.slots, grant.message_packets);
   ring.message_packets = grant.message_packets;
   ring.mtu = mtu_of(admission.packet_elements);
   ring.tunnelled = true;
@@ -201,7 +201,7 @@ netreduce::RingConfig shape_of(std::uint32_t ranks, std::uint32_t slots, std::ui
                                std::uint32_t packet_elements) {
   netreduce::RingConfig ring;
   ring.members = ranks;
-  ring.window = std::max(1U, slots);
+  ring.window = netreduce::roomy_window(std::max(1U, slots), message_packets);
   ring.message_packets = message_packets;
   ring.mtu = mtu_of(packet_elements);
   ring.tunnelled = true;
@@ -416,6 +416,7 @@ netreduce::RoceHostConfig host_config(const Admission& admission, const RingGran
   config.worker.rank = rank;
   config.worker.world_size = static_cast<std::uint32_t>(ranks);
   config.worker.window = admission.slots;
+  config.buffers = 2 * netreduce::roomy_window(admission.slots, grant.message_packets);
   config.worker.message_packets = grant.message_packets;
   config.worker.mtu = mtu_of(admission.packet_elements);
   config.selective = true;

@@ -68,6 +68,14 @@ class RetransmissionTimer {
   [[nodiscard]] Duration smoothed_round_trip() const { return smoothed_; }
   [[nodiscard]] Duration least_round_trip() const { return least_round_trip_; }
 
+  // How long a sender that hears nothing waits until it probes (tail_probe.h): two round trips, or as long as they vary.
+  // `no_probe`: no round trip is known yet, or it has probed in vain often enough.
+  static constexpr Duration no_probe = Duration::max();
+  [[nodiscard]] Duration probe_after(std::uint32_t probes) const {
+    if (smoothed_ == Duration::zero() || probes >= most_probes) return no_probe;
+    return (smoothed_ + std::max(smoothed_, 4 * variation_)) * (std::int64_t{1} << probes);
+  }
+
   // A packet, last sent at `sent`, has had no answer for a time-out. If others that were sent once have had theirs, it is
   // lost. If none has, twice in a row, new packets have that much more patience, too, until one that was sent once is
   // answered (the other half of Karn's algorithm; RFC 6298, 5.5 to 5.7). Else, if round trips have become longer than the
@@ -86,7 +94,7 @@ class RetransmissionTimer {
 
  private:
   static constexpr std::int64_t most_alone = 4;  // times the least round trip
-  static constexpr std::uint32_t most_doublings = 16;
+  static constexpr std::uint32_t most_doublings = 16, most_probes = 4;
 
   Duration timeout_, least_, most_;
   std::uint32_t group_, answers_ = 0;

@@ -32,12 +32,11 @@ using netsum::netreduce::RingConfig;
 // A rule that is left out.
 enum class Wrongly : std::uint8_t {
   no,
-  window_without_acknowledgements,  // a host begins m + N with the result of m, as the paper has it
-  half_the_buffers,                 // the accelerator's are for N messages, not 2N
-  connections_forgotten,            // an accelerator that restarts has no file of connections
-  seals_not_checked,                // and hosts take what comes
-  requests_acknowledge,             // a host takes a repeat request for an ACK of what is before it
-  naks_of_its_own,                  // the accelerator itself tells a sender what has not arrived
+  half_the_buffers,       // the accelerator's are for N messages, not 2N
+  connections_forgotten,  // an accelerator that restarts has no file of connections
+  seals_not_checked,      // and hosts take what comes
+  requests_acknowledge,   // a host takes a repeat request for an ACK of what is before it
+  naks_of_its_own,        // the accelerator itself tells a sender what has not arrived
 };
 
 struct RingSetup {
@@ -48,6 +47,9 @@ struct RingSetup {
   bool restarts = false;  // the accelerator may do so once, at any time
   Wrongly wrongly = Wrongly::no;
   bool selective = false;  // single packets are repeated
+  bool devices = false;    // a time-out repeats all that is not acknowledged, as RDMA hardware does
+  // Of hosts: messages sent without a result, and not acknowledged; 0: the window.
+  std::uint32_t ahead = 0, unacknowledged = 0;
 };
 
 inline constexpr std::uint64_t incarnation = 0x1122334455667788;
@@ -202,6 +204,7 @@ class HostNode final : public Node {
   void on_timer(Time now, RecordingSink& out) override {
     sending_.on_timer(now);
     receiving_.on_timer(now);
+    if (job_->setup.devices) go_back(now);
     send(now, out);
   }
 
@@ -225,10 +228,7 @@ class HostNode final : public Node {
       node_.posted_.emplace_back(message.data() - node_.send_memory_.data(), message.size());
       return true;
     }
-    [[nodiscard]] std::uint64_t acknowledged() const override {
-      return node_.job_->setup.wrongly == Wrongly::window_without_acknowledgements ? UINT64_MAX / 2
-                                                                                   : node_.sending_.completed();
-    }
+    [[nodiscard]] std::uint64_t acknowledged() const override { return node_.sending_.completed(); }
 
    private:
     HostNode& node_;
@@ -243,6 +243,8 @@ class HostNode final : public Node {
     c.window = job_->setup.window;
     c.message_packets = job_->longest();
     c.mtu = mtu;
+    c.ahead = job_->setup.ahead;
+    c.unacknowledged = job_->setup.unacknowledged;
     return c;
   }
   [[nodiscard]] netsum::netreduce::WorkerConfig config() {
@@ -279,6 +281,20 @@ class HostNode final : public Node {
       if (completed_[call]) throw Wrong("an operation completes twice on rank " + std::to_string(rank_));
       completed_[call] = true;
     }
+  }
+  // A queue pair repeats the oldest packet, which a device's time-out only begins with.
+  void go_back(Time now) {
+    RecordingSink repeats;
+    Out to(repeats, host(job_->accelerator()));
+    sending_.send(now, to);
+    if (repeats.sent().empty()) return;
+    wire::roce::Packet nak;
+    wire::roce::set_addresses(nak, host((rank_ + 1) % job_->setup.ranks).address, host(rank_).address);
+    nak.bth.opcode = wire::roce::Opcode::rc_acknowledge;
+    nak.bth.destination_qp = send_qp;
+    nak.bth.psn = packet_of(repeats.sent().front().bytes).bth.psn;
+    nak.aeth.syndrome = wire::roce::Aeth::nak_sequence;
+    sending_.on_packet(nak, now);
   }
   void acknowledge_before(wire::roce::Packet packet, Time now) {
     if (!packet.aeth.asks_for_repeats()) return;

@@ -71,6 +71,12 @@ TEST(NetreduceModel, AcceleratorThatRestarts) {
   holds("2 ranks, 2 messages, window of 1, learned, restart", {2, 1, {1, 1}, Order::ring, true, true});
 }
 
+// Of results alone.
+RingSetup papers_window(RingSetup setup) {
+  setup.unacknowledged = static_cast<std::uint32_t>(setup.messages.size());
+  return setup;
+}
+
 RingSetup single_repeats(RingSetup setup) {
   setup.selective = true;
   return setup;
@@ -94,9 +100,35 @@ TEST(NetreduceModelOfAWrong, RepeatRequestsThatAcknowledge) {
 }
 
 TEST(NetreduceModelOfAWrong, WindowWithoutAcknowledgements) {
-  is_found_wrong("2 ranks, 3 messages, a window without acknowledgements",
-                 {2, 1, {1, 1, 1}, Order::ring, false, false, Wrongly::window_without_acknowledgements},
+  is_found_wrong("2 ranks, 3 messages, a window without acknowledgements", papers_window({2, 1, {1, 1, 1}}),
                  "still not everybody");
+}
+
+// A device's time-out also repeats m + N, whose buffers are still its own, and the answer acknowledges m.
+TEST(NetreduceModel, DevicesNeedNoAcknowledgementsInTheWindow) {
+  const auto devices = [](RingSetup setup) {
+    setup.devices = true;
+    return papers_window(setup);
+  };
+  holds("2 ranks, 3 messages, the paper's window, devices", devices({2, 1, {1, 1, 1}}));
+  holds("2 ranks, 4 messages, the paper's window, devices", devices({2, 1, {1, 1, 1, 1}}));
+  holds("2 ranks, messages of 2, 1 and 1 packets, devices", devices({2, 1, {2, 1, 1}}));
+  holds("3 ranks, 3 messages, the paper's window, devices", devices({3, 1, {1, 1, 1}}));
+  holds("2 ranks, 5 messages, the paper's window of 2, learned, devices",
+        devices({2, 2, {1, 1, 1, 1, 1}, Order::ring, true}));
+}
+
+// What a host sends ahead of results, and what it sends without an acknowledgement, are together what there are buffers for.
+TEST(NetreduceModel, WindowsOfResultsAndOfAcknowledgements) {
+  const auto with = [](std::uint32_t ahead, std::uint32_t unacknowledged) {
+    RingSetup setup = single_repeats({2, 2, {1, 1, 1, 1, 1}});
+    setup.ahead = ahead;
+    setup.unacknowledged = unacknowledged;
+    return setup;
+  };
+  holds("2 ranks, 5 messages, buffers for 4, windows of 1 and 3", with(1, 3));
+  holds("2 ranks, 5 messages, buffers for 4, windows of 3 and 1", with(3, 1));
+  is_found_wrong("2 ranks, 5 messages, buffers for 4, windows of 2 and 3", with(2, 3), "still not everybody");
 }
 
 TEST(NetreduceModelOfAWrong, BuffersForOneWindow) {

@@ -150,7 +150,58 @@ TEST(Times, OfAtpWithQueuesThatDoNotMark) {
   }
 }
 
+// ---- at the end of a stream
+
+// 2 MB at 100 Gbit/s, with and without 0.1 % of all packets lost: below one switch, and in 16 racks of 4. The median of
+// four.
+TEST(Times, OfLossesAtTheEndOfAStream) {
+  for (const char* const protocol : {"switchml", "netreduce"}) {
+    for (const bool racks : {false, true}) {
+      const auto seconds = [&](double loss) {
+        const Uniform all = links({.bits_per_second = 100 * gigabit, .delay = microseconds(1), .loss = loss});
+        Experiment experiment = on(racks ? tree({16, 4}, all) : star(8, all), protocol);
+        ExperimentJob& job = add_job(experiment, hosts_of(experiment.topology), {{500'000, {}, {}}});
+        job.training.iterations = 4;
+        const bool ring = protocol == std::string("netreduce");
+        job.plan.slots = ring ? 4 : 128;
+        job.plan.message_packets = 32;
+        if (racks) sum_below(experiment);
+        const Report report = run_packets(experiment);
+        EXPECT_EQ("", report.failure);
+        std::vector<double> each = report.jobs[0].operation_seconds;
+        std::sort(each.begin(), each.end());
+        return (each.at(1) + each.at(2)) / 2;
+      };
+      const double without = seconds(0), with = seconds(0.001);
+      std::printf("%s%s: %.0f us, %.0f us without\n", protocol, racks ? " in racks" : "", with * 1e6, without * 1e6);
+      EXPECT_LE(with, 2 * without);
+    }
+  }
+}
+
 // ---- NetReduce
+
+// The paper's messages at 100 Gbit/s, with windows that its formula finds long enough (§3.2): acknowledgements, which come
+// later than results, do not hold them up.
+TEST(Times, OfNetreduceWithThePapersWindow) {
+  for (const std::uint32_t delay : {1U, 10U}) {
+    for (const std::uint32_t window : {2U, 8U}) {
+      const PortPlan port{.bits_per_second = 100 * gigabit, .delay = microseconds(delay)};
+      Experiment experiment = on(star(4, links(port)), "netreduce");
+      JobPlan& plan = add_job(experiment, hosts_of(experiment.topology), {{2'500'000, {}, {}}}).plan;
+      plan.slots = window;
+      plan.message_packets = 170;
+      const Report report = run_packets(experiment);
+      ASSERT_EQ("", report.failure);
+      // All of a rank's frames, and a round trip.
+      const double least = static_cast<double>(report.ports.at(0).bytes) * 8 / 100e9 + 2e-6 * delay;
+      const double seconds = report.jobs[0].operation_seconds.at(0);
+      std::printf("%u us, %u messages: %.1f Gbit/s, %.3f of what the link allows\n", delay, window,
+                  2'500'000 * 32e-9 / seconds, least / seconds);
+      EXPECT_LE(seconds, least / 0.95);
+    }
+  }
+}
 
 // Two jobs over a trunk of 200 Mbit/s whose queue marks and is shorter than their windows. The second begins 0.1 s later.
 // Both directions of the trunk are full, and each job goes at the lower one of two ranks' rates.
@@ -188,7 +239,7 @@ TEST(Times, OfNetreduceJobsThatShareATrunk) {
   EXPECT_LE(with.marked * 4, without.marked);
   EXPECT_LE(std::max(with.first, with.second), 1.1 * std::min(with.first, with.second));
   EXPECT_LE(1.5, without.first / without.second);
-  EXPECT_LE(std::max(with.first, with.second), 1.15 * std::max(without.first, without.second)) << "the trunk is used";
+  EXPECT_LE(std::max(with.first, with.second), 1.2 * std::max(without.first, without.second)) << "the trunk is used";
 }
 
 }  // namespace

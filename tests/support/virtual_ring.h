@@ -161,7 +161,8 @@ class VirtualRing final : public VirtualJob {
     ring.incarnation = incarnation_of(number);
     ring.ring = number;
     ring.members = config_.ranks;
-    ring.window = config_.window;
+    // As the product has it, whose own hosts repeat single packets.
+    ring.window = config_.selective ? netreduce::roomy_window(config_.window, config_.message_packets) : config_.window;
     ring.message_packets = config_.message_packets;
     ring.mtu = config_.mtu;
     ring.tunnelled = true;
@@ -200,6 +201,7 @@ class VirtualRing final : public VirtualJob {
       c.self = members[rank];
       c.successor = members[(rank + 1) % config_.ranks];
       c.predecessor = members[(rank + config_.ranks - 1) % config_.ranks];
+      c.buffers = 2 * ring.window;
       c.accelerator = address_of_switch(tree.switch_of_rank[rank], number);
       lane.hosts.push_back(std::make_unique<Host>(*this, address_of_host(rank, number), c));
     }

@@ -137,7 +137,7 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
   EXPECT_EQ("", refused([](JoinRequest& r) { r.slots_fixed = 0; })) << "then it is measured";
 }
 
-// A message of the window has a buffer of each packet of each rank.
+// A message of the window has buffers of each packet of each rank, for its acknowledgement too.
 TEST(NetreduceRules, ASlotIsAMessageOfAllRanks) {
   const ProtocolRules rules = netreduce_rules();
   const auto cost = [&](std::uint32_t packet_elements, std::size_t switches = 0) {
@@ -151,13 +151,22 @@ TEST(NetreduceRules, ASlotIsAMessageOfAllRanks) {
   EXPECT_EQ(16U * 3, cost(64).units);
   netreduce::RingConfig ring;
   ring.members = 3;
-  ring.window = 4;
+  ring.window = netreduce::roomy_window(4, 16);
   ring.message_packets = 16;
   ring.mtu = 1024;
   ring.tunnelled = true;
   EXPECT_EQ(netreduce::Accelerator::memory_bytes(ring), cost(256).memory);
   ring.members = 5;
   EXPECT_EQ(netreduce::Accelerator::memory_bytes(ring), cost(256, 2).memory) << "any of which may be next to it";
+}
+
+// Three windows and two messages, in windows of two.
+TEST(NetreduceRules, ARingHasRoomForAcknowledgements) {
+  EXPECT_EQ(3U, netreduce::roomy_window(1, 170));
+  EXPECT_EQ(4U, netreduce::roomy_window(2, 170));
+  EXPECT_EQ(13U, netreduce::roomy_window(8, 170));
+  EXPECT_EQ(1024U, netreduce::roomy_window(1000, 1));
+  EXPECT_EQ(512U, netreduce::roomy_window(512, 4096)) << "as many as packet sequence numbers allow";
 }
 
 // ---- rings
@@ -189,7 +198,7 @@ TEST(NetreduceJob, ALaneOfTheAcceleratorIsARing) {
     EXPECT_EQ(incarnation_of(0x1234567812345678, lane), ring.ring.incarnation);
     EXPECT_EQ(lane, ring.ring.ring);
     EXPECT_EQ(3U, ring.ring.members);
-    EXPECT_EQ(8U, ring.ring.window);
+    EXPECT_EQ(13U, ring.ring.window);
     EXPECT_EQ(20U, ring.ring.message_packets);
     EXPECT_EQ(2048U, ring.ring.mtu);
     EXPECT_STREQ("netsum", ring.ring.layout.name);
@@ -509,7 +518,7 @@ TEST(NetreduceJob, ARankKnowsWhoIsBesideIt) {
         // The same numbers as the accelerator's, or no seal would fit.
         EXPECT_EQ(ring.ring.incarnation, host.worker.incarnation);
         EXPECT_EQ(ring.ring.ring, host.worker.ring);
-        EXPECT_EQ(ring.ring.window, host.worker.window);
+        EXPECT_EQ(2 * ring.ring.window, host.buffers);
         EXPECT_EQ(ring.ring.message_packets, host.worker.message_packets);
         EXPECT_EQ(ring.ring.mtu, host.worker.mtu);
         EXPECT_EQ(member_of(rank, lane), host.self);

@@ -128,6 +128,24 @@ TEST_F(NetreduceRoceHost, SendsItsMessagesThroughTheTunnel) {
   EXPECT_FALSE(host_->drained());
 }
 
+// With room for them at the accelerator, N messages without a result are under way, packet by packet, whatever is
+// acknowledged.
+TEST_F(NetreduceRoceHost, SendsAPacketForEachThatComes) {
+  config_.buffers = 8;
+  host_ = std::make_unique<RoceHost>(config_);
+  submit(3 * (54 + 62));
+  EXPECT_EQ(4U, take_frames(sink_).size());
+  Crafted first = from_peer(2);
+  first.packet.bth.opcode = Opcode::rc_write_first;
+  first.packet.bth.ack_request = false;
+  first.packet.reth.length = 512;
+  first.payload.resize(256);
+  give(first.frame());
+  const std::vector<Sent> sent = take_frames(sink_);
+  ASSERT_EQ(1U, sent.size());
+  EXPECT_EQ(Opcode::rc_write_first, sent[0].packet().bth.opcode);
+}
+
 TEST_F(NetreduceRoceHost, TakesASealedMessageAndAcknowledgesIt) {
   submit(1);
   sink_.clear();

@@ -301,6 +301,22 @@ TEST_F(QueuePairTest, SendsNoMoreThanTheWindow) {
   EXPECT_EQ(0U, pair.counters().retransmissions);
 }
 
+// As the other stream brings packets.
+TEST_F(QueuePairTest, LeadsTheStreamThatClocksIt) {
+  QueuePairConfig c = config();
+  c.lead = 2;
+  QueuePair pair(c);
+  ASSERT_TRUE(post(pair, bytes(4 * mtu)));
+  EXPECT_EQ("F100 M101", sent(pair));
+  acknowledge(pair, 0x101);
+  EXPECT_EQ("", sent(pair));
+  pair.follow(1);
+  EXPECT_EQ("M102", sent(pair));
+  pair.follow(0);
+  pair.follow(2);
+  EXPECT_EQ("L103?", sent(pair));
+}
+
 TEST_F(QueuePairTest, AWindowOfOnePacketMoves) {
   QueuePairConfig c = config();
   c.max_packets = 1;

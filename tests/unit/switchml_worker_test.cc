@@ -101,6 +101,35 @@ class WorkerTest : public ::testing::Test {
   std::deque<std::vector<std::byte>> kept;
 };
 
+// The first round trip varies by half of itself, so a probe waits for three. The packets' own time-outs go on.
+TEST_F(WorkerTest, ProbesWithItsLastPacketsWhenNothingComes) {
+  submit(0, 1000);
+  const auto first = take(), second = take();
+  now += 100us;
+  receive(result(first.header, 1));
+  const auto third = take();
+  EXPECT_EQ(now + 300us, worker.next_timeout());
+  wait();
+  EXPECT_EQ(third.header.chunk, take().header.chunk) << "the newest first";
+  EXPECT_EQ(second.header.chunk, take().header.chunk);
+  EXPECT_EQ(2U, worker.counters().retransmissions);
+  EXPECT_EQ(now + 600us, worker.next_timeout());
+  receive(result(second.header, 1));
+  EXPECT_EQ(3U, take().header.chunk);
+}
+
+// Ranks may not have begun: without a result nothing is probed.
+TEST_F(WorkerTest, ProbesForNoOperationThatHasNoResult) {
+  submit(0, 256);
+  now += 100us;
+  receive(result(take().header, 1));
+  submit(1, 256);
+  const auto sent = take();
+  while (sink.sent().empty()) wait();
+  EXPECT_GE(now - Time{1s}, 1ms) << "its time-out";
+  EXPECT_EQ(sent.header.chunk, take().header.chunk);
+}
+
 TEST_F(WorkerTest, FillsItsWindowAndNoMore) {
   submit(0, 1000);
   for (std::uint32_t chunk = 0; chunk < 2; ++chunk) {

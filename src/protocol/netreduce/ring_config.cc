@@ -7,6 +7,11 @@
 
 namespace netsum::netreduce {
 
+std::uint32_t roomy_window(std::uint32_t messages, std::uint32_t message_packets) {
+  const std::uint32_t most = std::min(wire::netreduce::max_window, most_buffers / 2 / std::max(1U, message_packets));
+  return std::max(messages, std::min(most, (3 * messages + 3) / 2));
+}
+
 std::string check(const RingConfig& config) {
   const auto between = [](const char* what, std::uint64_t value, std::uint64_t least, std::uint64_t most) -> std::string {
     if (value >= least && value <= most) return "";
@@ -48,8 +53,8 @@ std::string check(const RingConfig& config) {
       if (!line.ranks.minus(RankSet::first(config.members)).empty()) return "a line has a rank that is not in the ring";
     }
   }
-  // Two windows must be far less than half of the PSN space, or old and new PSNs could not be distinguished.
-  if (std::uint64_t{2} * config.window * config.message_packets > (wire::roce::psn_mask + 1) / 4) {
+  static_assert(most_buffers <= (wire::roce::psn_mask + 1) / 4);
+  if (std::uint64_t{2} * config.window * config.message_packets > most_buffers) {
     return "two windows of " + std::to_string(config.window) + " messages of " + std::to_string(config.message_packets) +
            " packets are too many for 24-bit packet sequence numbers";
   }

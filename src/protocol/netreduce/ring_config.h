@@ -59,6 +59,10 @@ struct RingLife {
   KnownConnection arriving;       // from the rack before
 };
 
+// Packets of two windows, which must be far less than half of the PSN space, or old and new PSNs could not be
+// distinguished.
+inline constexpr std::uint32_t most_buffers = 1U << 22;
+
 struct RingConfig {
   std::uint64_t incarnation = 0;        // random, never reused
   std::uint32_t ring = 0;               // RingID
@@ -80,6 +84,10 @@ struct RingConfig {
   std::vector<std::uint32_t> racks{};     // of foreign hosts: ranks in each, in the ring's order; empty: one rack
   bool learned_lines = false;             // foreign hosts: the connections of `lines` and of `uplink` are not known yet
 };
+// The window of a ring whose accelerators have room for N messages that are sent without a result, and for acknowledgements:
+// these leave behind up to N messages of the successor's, and so come after two windows at most. That is 3N, and two
+// messages of which a part is under way; fewer where no ring may have so many.
+[[nodiscard]] std::uint32_t roomy_window(std::uint32_t messages, std::uint32_t message_packets);
 // Empty if the configuration is valid, else the reason.
 [[nodiscard]] std::string check(const RingConfig& config);
 

@@ -34,20 +34,29 @@ class TunnelSink final : public roce::PacketSink {
 struct RoceHost::Impl {
   explicit Impl(const RoceHostConfig& c)
       : config(c),
-        lines((Worker::send_bytes(c.worker) + Worker::receive_bytes(c.worker)) / sizeof(CacheLine)),
+        lines((Worker::send_bytes(windows()) + Worker::receive_bytes(windows())) / sizeof(CacheLine)),
         worker(worker_config()),
         sending(sending_config()),
         receiving(receiving_config()) {}
 
+  // Without memory. A message is begun with a part of the result N messages before it, so the last one counts too.
+  [[nodiscard]] WorkerConfig windows() const {
+    WorkerConfig w = config.worker;
+    if (!clocked()) return w;
+    w.ahead = w.window + 1;
+    w.unacknowledged = config.buffers - w.ahead;
+    return w;
+  }
+  [[nodiscard]] bool clocked() const { return config.buffers > 2 * config.worker.window; }
   // Messages are whole path MTUs, which are whole cache lines.
   [[nodiscard]] std::span<std::byte> send_memory() {
-    return std::as_writable_bytes(std::span(lines)).first(Worker::send_bytes(config.worker));
+    return std::as_writable_bytes(std::span(lines)).first(Worker::send_bytes(windows()));
   }
   [[nodiscard]] std::span<std::byte> receive_memory() {
-    return std::as_writable_bytes(std::span(lines)).last(Worker::receive_bytes(config.worker));
+    return std::as_writable_bytes(std::span(lines)).last(Worker::receive_bytes(windows()));
   }
   [[nodiscard]] WorkerConfig worker_config() {
-    WorkerConfig w = config.worker;
+    WorkerConfig w = windows();
     w.send_memory = send_memory();
     w.receive_memory = receive_memory();
     return w;
@@ -59,8 +68,6 @@ struct RoceHost::Impl {
     q.congestion_control = config.congestion_control;
     q.flows = config.worker.lanes;
     q.mtu = config.worker.mtu;
-    q.max_messages = config.worker.window;
-    q.max_packets = q.max_messages * config.worker.message_packets;
     q.initial_timeout = config.initial_timeout;
     q.min_timeout = config.min_timeout;
     q.max_timeout = config.max_timeout;
@@ -68,6 +75,9 @@ struct RoceHost::Impl {
   }
   [[nodiscard]] roce::QueuePairConfig sending_config() const {
     roce::QueuePairConfig q = common();
+    q.max_messages = clocked() ? windows().unacknowledged : config.worker.window;
+    q.max_packets = q.max_messages * config.worker.message_packets;
+    if (clocked()) q.lead = config.worker.window * config.worker.message_packets;
     q.remote = config.successor.address;
     q.local_qp = config.self.send_qp;
     q.remote_qp = config.successor.receive_qp;
@@ -77,6 +87,7 @@ struct RoceHost::Impl {
   }
   [[nodiscard]] roce::QueuePairConfig receiving_config() {
     roce::QueuePairConfig q = common();
+    q.max_packets = (clocked() ? windows().ahead : config.worker.window) * config.worker.message_packets;
     q.remote = config.predecessor.address;
     q.local_qp = config.self.receive_qp;
     q.remote_qp = config.predecessor.send_qp;
@@ -108,6 +119,7 @@ struct RoceHost::Impl {
     worker.send(posting);
     TunnelSink tunnel(sink, config.accelerator);
     receiving.send(now, tunnel);  // ACKs first: the predecessor waits for them
+    sending.follow(receiving.heard());
     sending.send(now, tunnel);
   }
 

@@ -25,6 +25,9 @@ struct RoceHostConfig {
   WorkerConfig worker;  // leave its memory unset: the host has its own
   Member self, successor, predecessor;
   Endpoint accelerator;
+  // Messages that the accelerator has buffers for (roomy_window). 0: 2N. With more, N messages may be sent without a result,
+  // packet by packet, and acknowledgements hold none of them up.
+  std::uint32_t buffers = 0;
   bool selective = false;          // the ring's packets are repeated singly (RingConfig)
   bool congestion_control = true;  // of both queue pairs
   Duration initial_timeout = std::chrono::milliseconds(20);

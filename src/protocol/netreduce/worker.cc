@@ -35,6 +35,10 @@ struct Values {
   }
 };
 
+[[nodiscard]] std::uint32_t unacknowledged_of(const WorkerConfig& config) {
+  return config.unacknowledged != 0 ? config.unacknowledged : config.window;
+}
+
 [[nodiscard]] bool is_average(const Operation& operation) {
   return operation.op == ReduceOp::avg && operation.collective == Collective::all_reduce;
 }
@@ -71,6 +75,8 @@ struct Worker::Impl {
 
   explicit Impl(const WorkerConfig& c)
       : config(c),
+        ahead(c.ahead != 0 ? c.ahead : c.window),
+        unacknowledged(unacknowledged_of(c)),
         whole(message_bytes(c)),
         capacity(c.mtu - first_header_bytes + std::size_t{c.message_packets - 1} * (c.mtu - seal_bytes)) {
     NETSUM_CHECK(wire::netreduce::netsum_layout.header_bytes == first_header_bytes);
@@ -149,7 +155,7 @@ struct Worker::Impl {
   // lost (docs/protocol-netreduce.md, "Copies").
   std::span<const std::byte> write_message(const UnderWay& u, const Extent& extent) {
     const std::span<std::byte> message =
-        config.send_memory.subspan((to_send.message % config.window) * whole, bytes_of_message(extent.bytes));
+        config.send_memory.subspan((to_send.message % unacknowledged) * whole, bytes_of_message(extent.bytes));
     const auto* const values = static_cast<const std::byte*>(u.operation.data) + extent.offset * bytes_of(u.values.dtype);
     // A broadcast's last word may be partly outside of the tensor; ranks that contribute nothing send zeros.
     std::size_t given = stream::contributes(u.operation, config.rank) ? extent.bytes : 0;
@@ -180,10 +186,12 @@ struct Worker::Impl {
     return message;
   }
 
-  // The window also covers acknowledgements, which the paper does not say: a rank that begins message m + 2N, and so reuses
-  // the aggregators of m, knows that all ranks have sent m + N, and so that none will send m again.
+  // The window also covers acknowledgements, which the paper does not say: a rank that begins message m + ahead +
+  // unacknowledged, and so may reuse the aggregators of m, has a result of m + unacknowledged. So all ranks have sent that,
+  // and none will send m again. An endpoint that repeats single packets could repeat m for ever; devices that go back would
+  // repeat later messages too, and be answered there.
   void send(MessageSink& sink) {
-    while (!failure && to_send.message < std::min(to_receive.message, sink.acknowledged()) + config.window) {
+    while (!failure && to_send.message < std::min(to_receive.message + ahead, sink.acknowledged() + unacknowledged)) {
       UnderWay* const u = at(to_send);
       if (u == nullptr) return;
       const Extent extent = extent_of(*u, to_send.index);
@@ -266,6 +274,7 @@ struct Worker::Impl {
   }
 
   WorkerConfig config;
+  const std::uint32_t ahead, unacknowledged;
   const std::size_t whole;     // bytes of a whole message
   const std::size_t capacity;  // of values in a whole message
   std::optional<seal::Pads> pads;
@@ -296,11 +305,11 @@ std::size_t Worker::message_bytes(const WorkerConfig& config) {
 }
 
 std::size_t Worker::send_bytes(const WorkerConfig& config) {
-  return config.window * message_bytes(config);
+  return unacknowledged_of(config) * message_bytes(config);
 }
 
 std::size_t Worker::receive_bytes(const WorkerConfig& config) {
-  return 2 * send_bytes(config);
+  return 2 * config.window * message_bytes(config);
 }
 
 Worker::Worker(const WorkerConfig& config) : impl_(std::make_unique<Impl>(config)) {}

@@ -24,10 +24,12 @@ struct WorkerConfig {
   std::uint32_t ring = 0;
   std::uint32_t rank = 0, world_size = 1;
   std::uint32_t lane = 0, lanes = 1;    // this ring's share of the messages
-  std::uint32_t window = 2;             // N: messages sent without a result, or not acknowledged
+  std::uint32_t window = 2;             // N
+  std::uint32_t ahead = 0;              // messages sent without a result; 0: N
+  std::uint32_t unacknowledged = 0;     // messages sent and not acknowledged; 0: N
   std::uint32_t message_packets = 170;  // of a whole message
   std::uint32_t mtu = 1024;             // path MTU: payload of a packet
-  // For N own messages, m at m % N, and for 2N from the predecessor, m at m % 2N.
+  // For the own messages that are not acknowledged, and for 2N from the predecessor, m at m % 2N.
   std::span<std::byte> send_memory, receive_memory;
   std::optional<seal::PadKeys> pads{};  // of a job whose aggregators cannot read its values: they are int32
   std::size_t operations = 256;         // pending at once

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "protocol/roce/dcqcn.h"
 #include "stream/retransmission_timer.h"
+#include "stream/tail_probe.h"
 #include "wire/ecn.h"
 
 namespace netsum::roce {
@@ -110,7 +111,9 @@ struct QueuePair::Impl {
   std::uint64_t next = 0;                   // next packet to be sent or repeated
   std::uint64_t sent = 0;                   // first packet never sent
   std::uint64_t end = 0;                    // end of the posted packets
+  std::uint64_t followed = 0;               // packets of the stream that clocks this one
   Time deadline = never;                    // `never` if nothing is unacknowledged
+  stream::TailProbe tail;                   // with `selective`: the peer, or who is between, asks for what it shows
   bool peer_not_ready = false;              // nothing is sent until the deadline
   std::uint32_t salt = 0;                   // differs between queue pairs, even with equal numbers on different hosts
   std::uint32_t timeouts = 0;               // in a row
@@ -195,6 +198,7 @@ struct QueuePair::Impl {
       return;
     }
     sent = number + 1;
+    tail.on_sent(now);
     if (last) ++counters.messages_sent;
     if (ask && !timed) timed = Timed{number, now};
   }
@@ -228,10 +232,14 @@ struct QueuePair::Impl {
     }
     busiest = std::max(busiest, sent - oldest);
     if (deadline == never && oldest < sent) deadline = now + timer.timeout(1 + timeouts);
+    if (config.selective && oldest < sent) tail.listen(timer);
     NETSUM_CHECK(oldest <= next && next <= sent && sent <= end && sent - oldest <= config.max_packets);
   }
 
-  [[nodiscard]] std::uint64_t window_end() const { return std::min(end, oldest + config.max_packets); }
+  [[nodiscard]] std::uint64_t window_end() const {
+    const std::uint64_t clocked = config.lead != 0 ? followed + config.lead : end;
+    return std::min({end, oldest + config.max_packets, clocked});
+  }
 
   // When the rate lets the next packet go, if nothing else holds it back.
   [[nodiscard]] Time paced() const {
@@ -245,7 +253,8 @@ struct QueuePair::Impl {
     const Duration round_trip = timer.smoothed_round_trip();
     if (!config.congestion_control || round_trip == Duration::zero()) return;
     const auto bytes = [&](std::uint64_t packets) { return static_cast<std::size_t>(packets) * config.mtu; };
-    if (rate.on_notification(now, {round_trip, timer.least_round_trip(), bytes(busiest), bytes(config.max_packets)})) {
+    if (rate.on_notification(now, {round_trip, timer.least_round_trip(), bytes(busiest),
+                                   bytes(config.lead != 0 ? config.lead : config.max_packets)})) {
       busiest = sent - oldest;
     }
   }
@@ -276,6 +285,7 @@ struct QueuePair::Impl {
     while (completed < posted && at(completed).first + at(completed).packets <= oldest) ++completed;
     peer_not_ready = false;
     timeouts = 0;
+    tail.on_answer(now);
     deadline = oldest < sent ? now + timer.timeout() : never;
   }
 
@@ -307,6 +317,11 @@ struct QueuePair::Impl {
                       oldest + static_cast<std::uint64_t>(std::max<std::int64_t>(last, 0))};
     if (range.begin >= range.end || error != QueuePairError::none) return void(++counters.stale_acks);
     ++counters.repeat_requests_received;
+    repeat(range);
+    if (!peer_not_ready) deadline = now + timer.timeout(1 + timeouts);
+  }
+
+  void repeat(const Range& range) {
     for (std::uint64_t number = range.begin; number < range.end; ++number) repeats[number % repeats.size()] = true;
     if (repeats_in.begin >= repeats_in.end) {
       repeats_in = range;
@@ -314,7 +329,6 @@ struct QueuePair::Impl {
       repeats_in = {std::min(repeats_in.begin, range.begin), std::max(repeats_in.end, range.end)};
     }
     if (timed && timed->packet >= range.begin) timed.reset();
-    if (!peer_not_ready) deadline = now + timer.timeout(1 + timeouts);
   }
 
   // False: the NAK is stale.
@@ -402,7 +416,7 @@ struct QueuePair::Impl {
       asked.reset();
     }
     asked_again = 0;
-    ask_deadline = received < heard ? now + asking.timeout() : never;
+    ask_deadline = received < heard ? now + ask_wait() : never;
   }
 
   // The first packets of the range that are missing; empty: none is.
@@ -415,6 +429,11 @@ struct QueuePair::Impl {
     return hole;
   }
 
+  // As probes do: to ask once more costs a packet.
+  [[nodiscard]] Duration ask_wait() const {
+    return std::min(asking.probe_after(asked_again), asking.timeout(1 + asked_again));
+  }
+
   void on_ask_timeout(Time now) {
     asked.reset();
     missed.clear();
@@ -424,7 +443,7 @@ struct QueuePair::Impl {
     }
     ask_again = true;
     ++asked_again;
-    ask_deadline = now + spread(asking.timeout(1 + asked_again));
+    ask_deadline = now + spread(ask_wait());
   }
 
   // A packet behind a gap. What is missing is asked for when it is first missed.
@@ -547,7 +566,7 @@ struct QueuePair::Impl {
                static_cast<std::uint32_t>(hole.end - hole.begin), sink);
         ++counters.repeat_requests_sent;
         if (!asked && !ask_again) asked = Timed{hole.begin, now};
-        if (ask_deadline == never) ask_deadline = now + asking.timeout();
+        if (ask_deadline == never) ask_deadline = now + ask_wait();
       }
     }
     missed.clear();
@@ -612,6 +631,7 @@ void QueuePair::append_state(std::vector<std::byte>& out) const {
   append_bytes(out, q.received, q.gap_end, q.msn, q.incoming.has_value(), incoming.offset, incoming.bytes, incoming.received,
                q.gap_told, q.gap_due, q.refusal, q.ack_due, q.duplicate_seen, q.notify, q.acked, q.ack_msn, q.fresh.size());
   for (const Received& message : q.fresh) append_bytes(out, message.offset, message.bytes, message.immediate);
+  if (q.config.lead != 0) append_bytes(out, q.followed);
   if (!q.config.selective) return;
   append_bytes(out, q.heard, q.probe_end);
   for (std::uint64_t number = q.oldest; number < q.sent; ++number) {
@@ -641,6 +661,14 @@ bool QueuePair::post_write(std::span<const std::byte> message, std::uint64_t add
   return true;
 }
 
+void QueuePair::follow(std::uint64_t packets) {
+  impl_->followed = std::max(impl_->followed, packets);
+}
+
+std::uint64_t QueuePair::heard() const {
+  return std::max(impl_->received, impl_->heard);
+}
+
 void QueuePair::send(Time now, PacketSink& sink) {
   impl_->send_answer(now, sink);
   if (impl_->error == QueuePairError::none) impl_->send_requests(now, sink);
@@ -666,6 +694,9 @@ void QueuePair::on_packet(const wire::roce::Packet& packet, Time now) {
 void QueuePair::on_timer(Time now) {
   Impl& q = *impl_;
   if (now >= q.ask_deadline) q.on_ask_timeout(now);
+  if (q.tail.due(q.timer, now) && q.oldest < q.sent && !q.peer_not_ready && q.error == QueuePairError::none) {
+    q.repeat({q.sent - 1, q.sent});
+  }
   if (now < q.deadline) return;
   if (q.peer_not_ready) {  // the wait is over
     q.peer_not_ready = false;
@@ -676,7 +707,7 @@ void QueuePair::on_timer(Time now) {
 }
 
 Time QueuePair::next_timeout() const {
-  return std::min({impl_->deadline, impl_->ask_deadline, impl_->paced()});
+  return std::min({impl_->deadline, impl_->ask_deadline, impl_->tail.next(), impl_->paced()});
 }
 
 std::uint64_t QueuePair::completed() const {

@@ -62,6 +62,7 @@ struct QueuePairConfig {
   std::uint32_t mtu = 1024;                        // path MTU: payload of a packet
   std::uint32_t max_packets = 4096;                // sent and not acknowledged
   std::uint32_t max_messages = 64;                 // posted and not completed
+  std::uint32_t lead = 0;                          // packets beyond follow() that may be sent; 0: as many as there are
   std::uint32_t ack_interval = 32;                 // packets between two requests for an ACK inside a message
   bool selective = false;                          // both ends know repeat requests (wire/roce.h)
   // Packets are ECT(0), marked ones are answered with notifications, and those limit the rate (dcqcn.h).
@@ -160,6 +161,10 @@ class QueuePair {
   // not change until it is completed. False: max_messages are in flight, or an error.
   [[nodiscard]] bool post_write(std::span<const std::byte> message, std::uint64_t address, std::uint32_t key,
                                 std::uint32_t immediate);
+
+  // With `lead`: so many packets of the stream that clocks this one have come.
+  void follow(std::uint64_t packets);
+  [[nodiscard]] std::uint64_t heard() const;  // packets of the peer up to the newest that came
 
   // Sends all that may be sent now: new packets, repeats, ACKs. To be called once per batch of posts and packets.
   void send(Time now, PacketSink& sink);

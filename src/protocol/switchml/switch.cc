@@ -221,6 +221,7 @@ Switch::Job* Switch::find(std::uint64_t epoch) {
 
 void Switch::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   ++batch_;
+  batch_at_ = now;
   for (const RxView& packet : packets) {
     if (!fast_ || !add_fast(packet, now, sink)) on_packet(packet, now, sink);
   }
@@ -373,6 +374,7 @@ void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeade
   job.seen.clear(number);
   if (!job.is_root()) {
     job.rest[number] = {};
+    job.rest[number].opened_at = batch_at_;
     job.asked.clear(number);
   }
 }

@@ -262,6 +262,7 @@ class Switch {
   bool fast_ = true;
   SwitchCounters counters_;
   std::uint64_t batch_ = 0, added_fast_ = 0;
+  Time batch_at_{};
   ReplyBudget unknown_job_budget_;
   ProbeAnswers probe_answers_;
 };

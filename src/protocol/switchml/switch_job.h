@@ -87,6 +87,7 @@ struct alignas(cache_line) Switch::SlotState {
 // What few rounds need of a slot's version.
 struct SlotRest {
   Time told_since{};        // Job::told is of the interval that began then, if the slot says that somebody was told
+  Time opened_at{};         // with the round's first contribution
   Time repeated_at{};       // upstream, for the last time
   std::uint64_t order = 0;  // among all sums that this switch has sent upstream
   std::uint32_t other_signature = 0;  // of a mismatch

@@ -12,7 +12,7 @@
 namespace netsum::switchml {
 namespace {
 
-// A sum goes upstream again, and an error downstream again, at most this often: the workers' shortest time-out.
+// An error goes downstream again at most this often, and a sum upstream again no later: the workers' shortest time-out.
 constexpr Duration repeat_interval = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -126,10 +126,11 @@ void Switch::pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, con
   repeat_sum(job, slot, now, sink);
 }
 
-// Once for all that ask at a time.
+// Once for all that ask at a time: again after as long as the first time took, and then twice as long.
 void Switch::repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
   Time& repeated_at = job.rest_of(slot).repeated_at;
-  if (repeated_at != Time{} && now - repeated_at < repeat_interval) return;
+  const Duration after = std::min(repeat_interval, repeated_at - job.rest_of(slot).opened_at);
+  if (repeated_at != Time{} && now - repeated_at < after) return;
   repeated_at = now;
   ++job.counters.sums_repeated;
   send_sum(job, slot, sink);
@@ -137,7 +138,7 @@ void Switch::repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
 
 // The parent has had a later sum: it comes out of order, unless this switch sent it long after the one that is missing.
 void Switch::repeat_if_lost(Job& job, SlotState& slot, std::uint32_t overtaken_by, Sink& sink) {
-  if (job.rest[overtaken_by].order <= job.rest_of(slot).order + stream::Overtaken::reordering) return;
+  if (job.rest[overtaken_by].order <= job.rest_of(slot).order) return;
   ++job.counters.sums_repeated;
   send_sum(job, slot, sink);
 }

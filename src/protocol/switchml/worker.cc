@@ -1,6 +1,7 @@
 #include "protocol/switchml/worker.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include "protocol/switchml/in_flight.h"
 #include "protocol/switchml/profile.h"
 #include "stream/retransmission_timer.h"
+#include "stream/tail_probe.h"
 
 namespace netsum::switchml {
 namespace {
@@ -43,6 +45,7 @@ struct Worker::Impl {
   // Since all operations were complete: the newest packet when the first result of values came (0: none has), and the
   // results of packets behind it.
   std::uint64_t first_window = 0, second_window = 0;
+  stream::TailProbe tail;
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
   bool fast = true;
@@ -132,6 +135,7 @@ struct Worker::Impl {
     slot.header.version = slot.version;
     if (!profile.has_number(slot)) return use_up(slot);
     slot.sent = now;
+    tail.on_sent(now);
     slot.together = place.active->together;
     slot.transmissions = 0;
     slot.told = {};
@@ -207,6 +211,7 @@ struct Worker::Impl {
     ActiveOperation& active = *place.active;
     NETSUM_CHECK(slot.header.operation >= in_flight.front && slot.header.operation < in_flight.back && active.remaining > 0);
     ++counters.results;
+    tail.on_answer(now);
     // Packets of exponents alone are short: where bandwidth counts, their round trips are too short for packets of values.
     values_answered = values_answered || slot.round == Round::values;
     if (slot.round == Round::values || !values_answered) {
@@ -291,6 +296,27 @@ struct Worker::Impl {
   void repeat(Slot& slot, Time now, Sink& sink) {
     ++counters.retransmissions;
     transmit(slot, in_flight.place_of(slot), now, sink);
+  }
+
+  // Repeats the last packets of each window. Not those of an operation that a rank may not have begun.
+  void probe(Time now, Sink& sink) {
+    std::array<std::array<Slot*, stream::TailProbe::packets>, windows> last{};
+    for (Slot& slot : in_flight.slots) {
+      if (slot.round == Round::idle || !in_flight.at(slot.header.operation).together) continue;
+      Slot* newer = &slot;
+      for (Slot*& each : last[slot.window]) {
+        if (newer != nullptr && (each == nullptr || each->order < newer->order)) std::swap(each, newer);
+      }
+    }
+    for (const auto& of_window : last) {
+      for (Slot* const slot : of_window) {
+        if (slot == nullptr) continue;
+        // Its own time-out goes on.
+        ++counters.retransmissions;
+        profile.send(*slot, in_flight.place_of(*slot), in_flight, sink);
+        slot->repeated = now;
+      }
+    }
   }
 
   void finish(std::uint64_t number) {
@@ -397,6 +423,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   Impl& w = *impl_;
   const std::uint64_t results_before = w.counters.results;
   for (const RxView& packet : packets) w.on_packet(packet, now, sink);
+  if (w.in_flight.front != w.in_flight.back) w.tail.listen(w.timer);
 
   // A result shows that the stragglers are back: from now on silence indicates loss.
   if (w.held != 0 && w.counters.results > results_before) {
@@ -412,6 +439,11 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 // Alg. 4, l. 20-22.
 void Worker::on_timer(Time now, Sink& sink) {
   Impl& w = *impl_;
+  if (now >= w.tail.next()) {
+    const bool due = w.tail.due(w.timer, now), waits = w.in_flight.front != w.in_flight.back && !w.failure;
+    if (due && waits) w.probe(now, sink);
+    if (waits) w.tail.listen(w.timer);
+  }
   if (now < w.next_timeout) return;
   w.next_timeout = never;
   for (Slot& slot : w.in_flight.slots) {
@@ -427,7 +459,7 @@ void Worker::on_timer(Time now, Sink& sink) {
 }
 
 Time Worker::next_timeout() const {
-  return impl_->next_timeout;
+  return std::min(impl_->next_timeout, impl_->tail.next());
 }
 
 std::vector<std::uint64_t> Worker::take_completed() {
