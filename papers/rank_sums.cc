@@ -1,5 +1,5 @@
-// Averages of ranks' gradients as netsum makes them, for scripts that train (papers/trainings.py): ranks, aggregators and, of
-// ATP, a parameter server are in this process, and the gradients go through their real packets, over the loopback device.
+// Averages of ranks' gradients as netsum makes them, for scripts that train (papers/trainings.py): ranks, aggregators and,
+// of ATP, a parameter server are in this process, and the gradients go through their real packets, over the loopback device.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace {
 
 enum Way : int { in_order, block_fixed_point, float16, bfloat16, scaled_integers, ways };
 
-constexpr std::uint32_t packet_elements = 256;  // the papers'; ATP's unit: what does not fit is summed as floats, a packet at a time
+constexpr std::uint32_t packet_elements =
+    256;  // the papers'; ATP's unit: what does not fit is summed as floats, a packet at a time
 
 netsum::Protocol protocol_of(int way, const std::string& switch_address) {
   if (way == in_order) return netsum::NetReduce{};

@@ -220,7 +220,8 @@ class FlowLevel {
   FlowLevel(const Experiment& experiment, Report& report)
       : experiment_(experiment), report_(report), resources_(experiment), background_(resources_.size()) {
     if (experiment.protocol == "bump")
-      throw ImpossibleExperiment("protocol", "is 'bump', whose hosts go back: only --level packet has it; netreduce is near without losses");
+      throw ImpossibleExperiment(
+          "protocol", "is 'bump', whose hosts go back: only --level packet has it; netreduce is near without losses");
     for (NodeId node = 0; node < experiment.topology.size(); ++node) {
       if (experiment.topology[node].up.loss > 0 || experiment.topology[node].down.loss > 0)
         throw ImpossibleExperiment("network",

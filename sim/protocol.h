@@ -95,8 +95,8 @@ class Protocol {
   [[nodiscard]] virtual session::ProtocolRules rules() const = 0;
   // Whether ranks may measure the path for their window.
   [[nodiscard]] virtual bool measures() const { return true; }
-  // Whether what it sends are whole Ethernet frames, which a bridge also floods to a cable that a stranger may have, in place
-  // of datagrams.
+  // Whether what it sends are whole Ethernet frames, which a bridge also floods to a cable that a stranger may have, in
+  // place of datagrams.
   [[nodiscard]] virtual bool sends_frames() const { return false; }
   // Whether an aggregator may pass packets on unsummed (Fault::bypass).
   [[nodiscard]] virtual bool can_bypass() const { return false; }
