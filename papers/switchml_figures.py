@@ -316,7 +316,7 @@ def figure_7(short):
     return Result(["loss", "TAT ms", "packets a bin, median"], rows, ", ".join(f"{row[1]} ms with {row[0]}" for row in rows),
                   [lines(series, x="ms", y="packets sent in a bin", title="one worker of 8, 100 MB, 10 Gbit/s")],
                   [] if short else [Beside("TAT with 1 % loss, ms", "> 150", 1e3 * tat["1 %"])],
-                  f"The paper's own rule, a time-out of 1 ms for each loss, takes {1e3 * tat['1 %, Algorithm 4']:.0f} ms with the same losses; ours repeats most packets when later results come.")
+                  f"The paper's own rule, a time-out of 1 ms for each loss, takes {1e3 * tat['1 %, Algorithm 4']:.0f} ms at the same rate of loss; ours repeats most packets when later results come.")
 
 
 DELAYS = (1, 5, 20)  # µs of a link
