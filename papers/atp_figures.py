@@ -217,13 +217,14 @@ def third_of(buckets, index):
 
 def figure_13(short):
     """Fixed parts are parts of one pool, and all jobs are at one server: a job whose part is full waits."""
-    buckets = buckets_of("vgg16", GPU, **BYTEPS)
+    model = buckets_of("vgg16", GPU, **BYTEPS)
+    buckets = shortened(model, PART / 5 if short else PART)
     iterations = 1 if short else 2
     shares = (1.0, 0.66, 0.5, 0.33)
     servers = (HOSTS, 100)
     def scenario(share, how, server):
         jobs = [{"name": f"job{index}", "hosts": [f"h{3 * index}..h{3 * index + 2}"], "slots": FILLING, "packet_elements": PACKETS["atp"],
-                 "bucket": shortened(buckets, PART), "iterations": iterations, "start": third_of(buckets, index),
+                 "bucket": buckets, "iterations": iterations, "start": third_of(model, index),
                  "rules": "paper" if how == "paper" else "netsum"} for index in range(3)]
         parts = {"pool_parts": 3} if how == "static" else {}
         return atp(with_server(9, server), jobs, round(3 * FILLING * share), ["h9"], **parts)
