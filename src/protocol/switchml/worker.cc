@@ -298,8 +298,13 @@ struct Worker::Impl {
     transmit(slot, in_flight.place_of(slot), now, sink);
   }
 
+  // Values take longer than exponents alone, so those of the first round trips are no measure.
+  void listen() {
+    if (values_answered && in_flight.front != in_flight.back && !failure) tail.listen(timer);
+  }
+
   // Repeats the last packets of each window. Not those of an operation that a rank may not have begun.
-  void probe(Time now, Sink& sink) {
+  void probe(Sink& sink) {
     std::array<std::array<Slot*, stream::TailProbe::packets>, windows> last{};
     for (Slot& slot : in_flight.slots) {
       if (slot.round == Round::idle || !in_flight.at(slot.header.operation).together) continue;
@@ -311,10 +316,10 @@ struct Worker::Impl {
     for (const auto& of_window : last) {
       for (Slot* const slot : of_window) {
         if (slot == nullptr) continue;
-        // Its own time-out goes on.
+        // Its own time-out goes on, and its answer is a round trip: without, a time between probes that is too short for this
+        // path would stay so.
         ++counters.retransmissions;
         profile.send(*slot, in_flight.place_of(*slot), in_flight, sink);
-        slot->repeated = now;
       }
     }
   }
@@ -423,7 +428,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   Impl& w = *impl_;
   const std::uint64_t results_before = w.counters.results;
   for (const RxView& packet : packets) w.on_packet(packet, now, sink);
-  if (w.in_flight.front != w.in_flight.back) w.tail.listen(w.timer);
+  w.listen();
 
   // A result shows that the stragglers are back: from now on silence indicates loss.
   if (w.held != 0 && w.counters.results > results_before) {
@@ -441,8 +446,8 @@ void Worker::on_timer(Time now, Sink& sink) {
   Impl& w = *impl_;
   if (now >= w.tail.next()) {
     const bool due = w.tail.due(w.timer, now), waits = w.in_flight.front != w.in_flight.back && !w.failure;
-    if (due && waits) w.probe(now, sink);
-    if (waits) w.tail.listen(w.timer);
+    if (due && waits) w.probe(sink);
+    w.listen();
   }
   if (now < w.next_timeout) return;
   w.next_timeout = never;
