@@ -216,7 +216,7 @@ class Chunk:
 
 
 def chunks(found, *kinds):
-    return [Chunk(found, i) for i, (_, payload) in enumerate(found) if len(payload) >= 48 and payload[0] == 2 and payload[1] & 15 in kinds]
+    return [Chunk(found, i) for i, (_, payload) in enumerate(found) if len(payload) >= 48 and payload[0] == 3 and payload[1] & 15 in kinds]
 
 
 def first_result(found):
@@ -371,7 +371,7 @@ class SpoiledSwitchml(Spoiled):
     def test_waiting_without_a_name(self):
         def spoil(found):
             for i, (_, payload) in enumerate(found):
-                if len(payload) == 48 and payload[:2] == b"\2\x15":
+                if len(payload) == 48 and payload[:2] == b"\3\x15":
                     found[i][1] = payload[:40] + bytes((payload[40] ^ 7 or 1,)) + payload[41:]
                     Chunk(found, i).write()
         self.spoil(self.flat, spoil, "waiting-names")
