@@ -48,8 +48,7 @@ template <class T>
 
 // Whether nobody but `rank` takes the result of a part.
 [[nodiscard]] inline bool takes_alone(const Operation& operation, std::uint32_t rank, std::uint32_t part = 0) {
-  const bool one_taker =
-      operation.collective == Collective::reduce || operation.collective == Collective::reduce_scatter;
+  const bool one_taker = operation.collective == Collective::reduce || operation.collective == Collective::reduce_scatter;
   return one_taker && takes(operation, rank, part);
 }
 
