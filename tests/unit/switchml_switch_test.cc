@@ -213,19 +213,40 @@ TEST_F(SwitchLossTest, AcknowledgementsThatMayWaitComeWithALaterOne) {
   EXPECT_EQ(3U + 4, counters().results_sent);
 }
 
-TEST_F(SwitchLossTest, AtMostSixteenAcknowledgementsWait) {
-  const auto header = [](std::uint32_t number) {
-    auto made = header_of(number);
-    made.slot = static_cast<std::uint16_t>(number % 8);
-    made.version = static_cast<std::uint8_t>(number / 8 % 2);
+// Chunks in the order of the window's slots.
+wire::switchml::ChunkHeader in_window(std::uint32_t number) {
+  wire::switchml::ChunkHeader made{.chunk = number, .signature = 5};
+  made.slot = static_cast<std::uint16_t>(number % 8);
+  made.version = static_cast<std::uint8_t>(number / 8 % 2);
+  return made;
+}
+
+TEST_F(SwitchLossTest, WhatWaitedIsForgottenWhereItsSlotHasGoneOn) {
+  const auto unwanted = [](std::uint32_t number, bool later) {
+    auto made = in_window(number);
+    made.acknowledge_only = true;
+    made.later = later;
     return made;
   };
+  receive(1, unwanted(0, true), 1);
+  receive(1, unwanted(3, false), 1);
+  receive_chunk(0, 0);
+  receive(1, unwanted(0, true), 1);
+  EXPECT_EQ(Told{{0}}, take_acknowledgements(1));
+  receive(0, in_window(8), 1);
+  receive(1, in_window(8), 1);
+  receive(1, unwanted(16, true), 1);
+  receive_chunk(0, 3);
+  EXPECT_EQ(Told{{3}}, take_acknowledgements(1)) << "rank 0 has not sent chunk 16";
+}
+
+TEST_F(SwitchLossTest, AtMostSixteenAcknowledgementsWait) {
   for (std::uint32_t number = 0; number < 16; ++number) {
-    auto unwanted = header(number);
+    auto unwanted = in_window(number);
     unwanted.acknowledge_only = unwanted.later = true;
     receive(1, unwanted, 1);
     EXPECT_EQ(Told{}, take_acknowledgements(1));
-    receive(0, header(number), 1);
+    receive(0, in_window(number), 1);
   }
   EXPECT_EQ((Told{{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}}), take_acknowledgements(1));
 }
@@ -258,6 +279,16 @@ TEST_F(SwitchLossTest, RunsThatWereSoonerAtOtherRanksShowNoLoss) {
   for (const std::uint32_t number : {0U, 1U, 2U, 3U}) receive_chunk(0, number);
   for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(1, number);
   EXPECT_EQ(0U, counters().losses_told);
+}
+TEST_F(SwitchLossTest, WhatIsLostBehindAnotherRanksRunShowsByWhatFollows) {
+  receive_empty(0, {4, 5, 6, 7});
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U}) receive_chunk(0, number);
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U, 5U, 6U, 7U}) receive_chunk(1, number);
+  EXPECT_EQ(0U, counters().losses_told);
+  receive(0, in_window(8), 1);
+  sink_.clear();
+  receive(1, in_window(8), 1);
+  EXPECT_EQ((std::vector<std::pair<Endpoint, std::uint32_t>>{{host(1), 4}}), losses_told(sink_.sent()));
 }
 TEST_F(SwitchLossTest, ARunShowsWhatWasLostBeforeIt) {
   for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(0, number);
