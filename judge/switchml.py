@@ -53,11 +53,12 @@ RULES = {
     "probe": (PAGE, "20 sequence (4), 24 the cookie of the endpoint that it goes to"),
 }
 
-CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, WAITING, MISMATCH, UNKNOWN, PROBE, REPLY, MISSING, ACK = range(1, 12)
+CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, WAITING, MISMATCH, UNKNOWN, PROBE, REPLY, MISSING, ACK, EMPTY_RUN, ACK_RUN = range(1, 14)
 CHUNKS = (CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, ACK)
+RUNS = {EMPTY_RUN: CONTRIBUTION, ACK_RUN: ACK}
 COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
 SEAL = (0, 0, 16, 24)
-VERSION_BIT, MASKS_BIT, UNWANTED_BIT = 1, 2, 4
+VERSION_BIT, MASKS_BIT, UNWANTED_BIT, LATER_BIT = 1, 2, 4, 8
 NONE_AHEAD, MOST_SLOTS = 0xff, 2 * 4096
 
 Packet = namedtuple("Packet", "source target type protection sender job rank_epoch chunk operation signature ahead_chunk "
@@ -176,9 +177,9 @@ class Judge(Verdicts):
             self.unbelieved("length", f"{len(data)} bytes are no common header")
         version, kind, sender, checksum, job, rank_epoch = COMMON.unpack_from(data)
         kind, protection = kind & 15, kind >> 4
-        if version != 2:
+        if version != 3:
             self.unbelieved("version", f"version {version}")
-        if not 1 <= kind <= 11 or protection > 3 or (protection == 0 and kind not in CHUNKS) or (
+        if not 1 <= kind <= 13 or protection > 3 or (protection == 0 and kind not in CHUNKS and kind not in RUNS) or (
                 protection > 1 and kind in (UNKNOWN, PROBE, REPLY)):
             self.unbelieved("protection", f"type {kind} with protection {protection}")
         if protection == 1:
@@ -193,9 +194,38 @@ class Judge(Verdicts):
         if kind in CHUNKS:
             packet = self.chunk(d, body, kind, protection, sender, job, rank_epoch)
             (self.contribution if kind <= EXPONENTS else self.result)(packet, data)
+        elif kind in RUNS:
+            for member in self.apart(body, kind, protection):
+                packet = self.chunk(d, member, RUNS[kind], protection, sender, job, rank_epoch)
+                (self.contribution if kind == EMPTY_RUN else self.result)(packet, member)
         else:
             {WAITING: self.waiting, MISSING: self.missing, MISMATCH: self.mismatch, UNKNOWN: self.unknown, PROBE: self.probe,
              REPLY: self.reply}[kind](d, body, sender, job, rank_epoch)
+
+    def apart(self, body, kind, protection):
+        """A run's members, as they would have been sent alone."""
+        if len(body) < 52:
+            self.unbelieved("length", f"{len(body)} bytes are no header of a run")
+        chunk, operation, signature, ahead_chunk, ahead_operation, values, slot, members, each, flags = CHUNK.unpack_from(body, 20)
+        versions, zero = struct.unpack_from("<HH", body, 48)
+        used = each * members.bit_count()
+        if len(body) != 52 + len(padded(bytes(used))):
+            self.unbelieved("length", f"{len(body)} bytes, where the header implies {52 + len(padded(bytes(used)))}")
+        if (members & 1 == 0 or members == 1 or versions & ~members or zero or any(body[52 + used:]) or
+                flags & (VERSION_BIT | MASKS_BIT) or (kind == EMPTY_RUN and values & 15 in arithmetic.FLOATS)):
+            self.unbelieved("malformed", f"a run of members {members:#x}, versions {versions:#x}, flags {flags:#x}, values {values:#x}")
+        all_, at = [], 52
+        for j in (j for j in range(16) if members >> j & 1):
+            fields = CHUNK.pack(chunk + j, operation, signature, ahead_chunk + j * (ahead_operation != NONE_AHEAD), ahead_operation,
+                                values, slot + j, 0, each, flags | versions >> j & 1)
+            rest = fields + padded(body[at:at + each])
+            head = bytes([body[0], RUNS[kind] | protection << 4]) + body[2:4]
+            tail = body[8:20] + rest
+            checksum = crc32c(tail, int.from_bytes(head, "little")) if protection == 1 else 0
+            all_.append(head + struct.pack("<I", checksum) + tail)
+            at += each
+        self.count("runs")
+        return all_
 
     def chunk(self, d, body, kind, protection, sender, job, rank_epoch):
         if len(body) < 48:
@@ -211,7 +241,7 @@ class Judge(Verdicts):
         if len(body) != 48 + e + n + 2 * m:
             self.unbelieved("length", f"{len(body)} bytes, where the header implies {48 + e + n + 2 * m}")
         own = body[48:48 + exponents]
-        if (flags & ~7 or (flags & UNWANTED_BIT and kind != CONTRIBUTION) or (flags & MASKS_BIT and values != 0) or
+        if (flags & ~15 or (flags & UNWANTED_BIT and kind != CONTRIBUTION) or (flags & LATER_BIT and not flags & UNWANTED_BIT) or (flags & MASKS_BIT and values != 0) or
                 (exponents == 0) != (ahead_operation == NONE_AHEAD) or 255 in own or any(body[48 + exponents:48 + e]) or
                 slot >= MOST_SLOTS or (kind == CONTRIBUTION and elements == 0 and dtype in arithmetic.FLOATS)):
             self.unbelieved("malformed", f"flags {flags:#x}, {exponents} exponents, ahead {ahead_operation}, slot {slot}, values {values:#x}")

@@ -23,6 +23,7 @@
 #include "sim/racks.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
+#include "wire/switchml_apart.h"
 
 namespace netsum::sim {
 namespace {
@@ -96,6 +97,10 @@ class SwitchmlProbe final : public PathProbe {
          type == wire::switchml::Type::acknowledgement;
 }
 
+[[nodiscard]] bool is_run(wire::switchml::Type type) {
+  return type == wire::switchml::Type::empty_contributions || type == wire::switchml::Type::acknowledgements;
+}
+
 // Checks that repeats are byte-identical: a contribution to its sender's first one, a result to everybody's.
 class SwitchmlTap final : public Tap {
  public:
@@ -103,8 +108,31 @@ class SwitchmlTap final : public Tap {
     wire::switchml::Common common;
     if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none)
       throw Violation("a node sent a malformed datagram");
-    if (!is_chunk(common.type) || common.security == PacketSecurity::encrypt) return;
-    const auto content_bytes = bytes.first(bytes.size() - seal::trailer_bytes(common.security));
+    if (common.security == PacketSecurity::encrypt) return;
+    const auto content = bytes.first(bytes.size() - seal::trailer_bytes(common.security));
+    if (is_chunk(common.type)) return check(from, common, content);
+    if (!is_run(common.type)) return;
+    wire::switchml::RunPacket all;
+    if (wire::switchml::parse_run(content, common, all) != wire::ParseError::none || all.run.size() < 2)
+      throw Violation("a node sent a malformed run");
+    for (const auto& member : wire::switchml::apart(all)) {
+      ++(common.type == wire::switchml::Type::acknowledgements ? acknowledged_ : contributed_);
+      if (wire::switchml::parse_common(member, common) != wire::ParseError::none)
+        throw Violation("a run has a malformed member");
+      check(from, common, member);
+    }
+  }
+
+  void count_events(Tally& tally) const override {
+    tally.events["look_ahead_unknown_won"] += unknown_won_;
+    tally.events["result_with_nonfinite"] += masks_;
+    tally.events["contributed_in_runs"] += contributed_;
+    tally.events["acknowledged_in_runs"] += acknowledged_;
+  }
+
+ private:
+  // What is sent about a chunk, alone or in a run.
+  void check(const Endpoint& from, const wire::switchml::Common& common, std::span<const std::byte> content_bytes) {
     wire::switchml::ChunkPacket chunk;
     if (wire::switchml::parse_chunk(content_bytes, common, chunk) != wire::ParseError::none)
       throw Violation("a node sent a malformed chunk");
@@ -118,7 +146,7 @@ class SwitchmlTap final : public Tap {
     const bool own = contribution || common.type == wire::switchml::Type::acknowledgement;
     const std::uint64_t key = mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^
                                   (own ? mix(common.rank_epoch ^ std::uint64_t{common.sender} << 32) ^ host_of(from) : 0));
-    const std::uint64_t content = crc32c(content_bytes) ^ std::uint64_t{bytes.size()} << 32;
+    const std::uint64_t content = crc32c(content_bytes) ^ std::uint64_t{content_bytes.size()} << 32;
     if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
       throw Violation(
           "a repeat of operation " + std::to_string(header.operation) + ", chunk " + std::to_string(header.chunk) +
@@ -136,18 +164,12 @@ class SwitchmlTap final : public Tap {
     }
   }
 
-  void count_events(Tally& tally) const override {
-    tally.events["look_ahead_unknown_won"] += unknown_won_;
-    tally.events["result_with_nonfinite"] += masks_;
-  }
-
- private:
   struct Ahead {
     bool known = false, unknown = false;
   };
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
   std::unordered_map<std::uint64_t, Ahead> ahead_;
-  std::uint64_t unknown_won_ = 0, masks_ = 0;
+  std::uint64_t unknown_won_ = 0, masks_ = 0, contributed_ = 0, acknowledged_ = 0;
 };
 
 // The wire format of floats. A rank with a bug may use another format, and has no other bug.
@@ -300,7 +322,7 @@ class Switchml final : public Protocol {
         header.slot = static_cast<std::uint16_t>(4096 + random.below(1000));
         break;
       case 6:
-        common.type = static_cast<wire::switchml::Type>(random.between(1, 11));  // the other side's, or of another length
+        common.type = static_cast<wire::switchml::Type>(random.between(1, 13));  // the other side's, or of another length
         common.rank_epoch ^= 1;
         break;
       case 7:
@@ -358,12 +380,19 @@ class Switchml final : public Protocol {
     if (const auto error = wire::switchml::parse_common(datagram, common); error != wire::ParseError::none) {
       return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
     }
-    constexpr const char* names[] = {"?",       "contribution",   "exponent contribution", "result", "exponent result",
-                                     "waiting", "mismatch",       "unknown job",           "probe",  "probe reply",
-                                     "missing", "acknowledgement"};
+    constexpr const char* names[] = {
+        "?",       "contribution",    "exponent contribution", "result",          "exponent result",
+        "waiting", "mismatch",        "unknown job",           "probe",           "probe reply",
+        "missing", "acknowledgement", "empty contributions",   "acknowledgements"};
     std::string text = names[static_cast<std::size_t>(common.type)];
     if (common.security == PacketSecurity::encrypt) return text + ", encrypted";
     datagram = datagram.first(datagram.size() - std::min(datagram.size(), seal::trailer_bytes(common.security)));
+    if (is_run(common.type)) {
+      wire::switchml::RunPacket all;
+      if (wire::switchml::parse_run(datagram, common, all) != wire::ParseError::none) return text;
+      all.for_each([&](const wire::switchml::ChunkPacket& member) { text += ' ' + std::to_string(member.header.chunk); });
+      return text + " of operation " + std::to_string(all.run.first.operation);
+    }
     wire::switchml::ChunkPacket chunk;
     wire::switchml::WaitingPacket waiting{};
     if (wire::switchml::parse_chunk(datagram, common, chunk) == wire::ParseError::none) {

@@ -20,6 +20,7 @@ namespace netsum {
 
 enum class CounterKind : std::uint8_t {
   outcome,  // what became of a packet: each packet received counts in exactly one outcome
+  more,     // outcomes of packets of several chunks, beyond one for each packet
   other,
 };
 
@@ -81,6 +82,7 @@ template <class Counters>
   std::uint64_t sum = 0;
   for (const auto& field : counter_fields<Counters>) {
     if (field.kind == CounterKind::outcome) sum += counters.*field.value;
+    if (field.kind == CounterKind::more) sum -= counters.*field.value;
   }
   if constexpr (CountsMalformed<Counters>) sum += malformed_packets(counters);
   return sum;

@@ -30,7 +30,8 @@ class Overtaken {
   }
 
   // `rank` has contributed to the round at `place`: calls overtaken(round, place) once for each round that is now known to
-  // be overtaken. Its slot may hold another round by now, and the rank may have contributed to it.
+  // be overtaken. Its slot may hold another round by now, and the rank may have contributed to it. False: the rank sends it
+  // behind the one at `place`, so it is to be looked at again.
   template <class Found>
   void contributed(std::uint32_t rank, std::uint64_t place, Found&& overtaken) {
     auto& [newest, checked] = seen_[rank];
@@ -38,8 +39,8 @@ class Overtaken {
     newest = place;
     checked = std::max(checked, place - std::min<std::uint64_t>(place, round_at_.size()));
     while (checked + reordering < place) {
+      if (!overtaken(round_at_[(checked + 1) & (round_at_.size() - 1)], checked + 1)) return;
       ++checked;
-      overtaken(round_at_[checked & (round_at_.size() - 1)], checked);
     }
   }
 

@@ -42,9 +42,20 @@ void add_switchml(Packets& all) {
                              .ahead_chunk = 0x71727374,
                              .dtype = DType::float16,
                              .op = ReduceOp::max,
-                             .acknowledge_only = true};
+                             .acknowledge_only = true,
+                             .later = true};
     add(all, chunk_header_bytes + padded_exponents(header.exponents), [&](std::span<std::byte> packet) {
       write_chunk_header(packet, common(type), header);
+      seal(packet);
+    });
+  }
+  for (const Type type : {Type::empty_contributions, Type::acknowledgements}) {
+    Run run;
+    run.first.exponents = 1;
+    run.members = 0x9105;
+    run.versions = 0x8001;
+    add(all, run_bytes(run), [&](std::span<std::byte> packet) {
+      write_run_header(packet, common(type), run);
       seal(packet);
     });
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -17,9 +18,11 @@ constexpr std::size_t at_first_signature = 32, at_second_signature = 36, at_firs
 constexpr std::size_t at_sequence = 20;
 constexpr std::size_t at_cookie = at_sequence + 4;
 
-static_assert(static_cast<std::uint8_t>(Type::acknowledgement) <= type_bits);
+constexpr std::size_t at_versions = chunk_header_bytes, at_run_reserved = at_versions + 2;
 
-constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge;
+static_assert(static_cast<std::uint8_t>(Type::acknowledgements) <= type_bits);
+
+constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge | flag_later;
 
 // A byte describes the values: the type in the low 4 bits, as an index here, and the operation above it.
 constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
@@ -68,22 +71,24 @@ std::uint8_t type_byte(const Common& common) {
 }
 
 bool is_about_a_chunk(Type type) {
-  return type <= Type::exponent_result || type == Type::acknowledgement;
+  return type <= Type::exponent_result || type >= Type::acknowledgement;
 }
 // By a key that the sender and the receiver have: before joining, and where a job is unknown, they have none.
 bool may_be_sealed(Type type) {
   return type != Type::unknown_job && type != Type::probe && type != Type::probe_reply;
 }
 bool goes_upstream(Type type) {
-  return type == Type::contribution || type == Type::exponent_contribution || type == Type::missing;
+  return type == Type::contribution || type == Type::exponent_contribution || type == Type::missing ||
+         type == Type::empty_contributions;
 }
 
 // The header as words, each with its offset, and the checksum as 0. Nobody waits for bytes of one that were stored singly.
 template <class Body>
 void for_header_words(const Common& common, const ChunkHeader& header, Body body) {
   const auto at = [](std::uint64_t value, std::size_t offset) { return value << 8 * (offset % 8); };
-  const auto flags = static_cast<std::uint8_t>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
-                                               (header.acknowledge_only ? flag_acknowledge : 0));
+  const auto flags =
+      static_cast<std::uint8_t>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
+                                (header.acknowledge_only ? flag_acknowledge : 0) | (header.later ? flag_later : 0));
   const auto values = static_cast<std::uint8_t>(index_of(header.dtype) | static_cast<unsigned>(header.op) << op_shift);
   body(0, at(version, at_version) | at(type_byte(common), at_type) | at(common.sender, at_sender));
   body(at_job_epoch, common.job_epoch);
@@ -104,13 +109,42 @@ void write_common(std::span<std::byte> packet, const Common& common) {
   store_le(p + at_rank_epoch, common.rank_epoch);
 }
 
+// The fields of a chunk's header, each by itself.
+ParseError parse_header(std::span<const std::byte> bytes, ChunkHeader& header) {
+  const std::byte* p = bytes.data();
+  const std::uint8_t flags = byte_at(bytes, at_flags);
+  header.operation = load_le<std::uint64_t>(p + at_operation);
+  header.chunk = load_le<std::uint32_t>(p + at_chunk);
+  header.signature = load_le<std::uint32_t>(p + at_signature);
+  header.ahead_chunk = load_le<std::uint32_t>(p + at_ahead_chunk);
+  header.ahead_operation = byte_at(bytes, at_ahead_operation);
+  header.slot = load_le<std::uint16_t>(p + at_slot);
+  header.elements = load_le<std::uint16_t>(p + at_elements);
+  header.exponents = byte_at(bytes, at_exponents);
+  header.version = flags & flag_version;
+  header.masks = (flags & flag_masks) != 0;
+  header.acknowledge_only = (flags & flag_acknowledge) != 0;
+  header.later = (flags & flag_later) != 0;
+
+  const auto dtype = static_cast<std::uint8_t>(byte_at(bytes, at_values) & dtype_bits);
+  const auto op = static_cast<std::uint8_t>(byte_at(bytes, at_values) >> op_shift);
+  if ((flags & ~known_flags) != 0 || header.exponents > max_blocks) return ParseError::field;
+  if (dtype >= std::size(dtypes) || op > most_op) return ParseError::field;
+  header.dtype = dtypes[dtype];
+  header.op = static_cast<ReduceOp>(op);
+  if (!has_operation(header.dtype, header.op)) return ParseError::field;
+  if (header.later && !header.acknowledge_only) return ParseError::field;
+  if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
+  return ParseError::none;
+}
+
 }  // namespace
 
 ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
   if (byte_at(bytes, at_version) != version) return ParseError::version;
   const auto type = static_cast<std::uint8_t>(byte_at(bytes, at_type) & type_bits);
-  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::acknowledgement)) {
+  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::acknowledgements)) {
     return ParseError::type;
   }
   // A bit flip cannot turn a checked packet into a valid one of another kind, which has 0 in the checksum's place.
@@ -134,29 +168,9 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
 
 ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, ChunkPacket& out) {
   if (bytes.size() < chunk_header_bytes) return ParseError::truncated;
-  const std::byte* p = bytes.data();
-  const std::uint8_t flags = byte_at(bytes, at_flags);
-  ChunkHeader& header = out.header;
   out.common = common;
-  header.operation = load_le<std::uint64_t>(p + at_operation);
-  header.chunk = load_le<std::uint32_t>(p + at_chunk);
-  header.signature = load_le<std::uint32_t>(p + at_signature);
-  header.ahead_chunk = load_le<std::uint32_t>(p + at_ahead_chunk);
-  header.ahead_operation = byte_at(bytes, at_ahead_operation);
-  header.slot = load_le<std::uint16_t>(p + at_slot);
-  header.elements = load_le<std::uint16_t>(p + at_elements);
-  header.exponents = byte_at(bytes, at_exponents);
-  header.version = flags & flag_version;
-  header.masks = (flags & flag_masks) != 0;
-  header.acknowledge_only = (flags & flag_acknowledge) != 0;
-
-  const auto dtype = static_cast<std::uint8_t>(byte_at(bytes, at_values) & dtype_bits);
-  const auto op = static_cast<std::uint8_t>(byte_at(bytes, at_values) >> op_shift);
-  if ((flags & ~known_flags) != 0 || header.exponents > max_blocks) return ParseError::field;
-  if (dtype >= std::size(dtypes) || op > most_op) return ParseError::field;
-  header.dtype = dtypes[dtype];
-  header.op = static_cast<ReduceOp>(op);
-  if (!has_operation(header.dtype, header.op)) return ParseError::field;
+  ChunkHeader& header = out.header;
+  if (const ParseError error = parse_header(bytes, header); error != ParseError::none) return error;
   if (header.elements * bytes_of(header.dtype) > most_payload_bytes(max_packet_elements, header.dtype, header.op))
     return ParseError::field;
   const bool acknowledgement = common.type == Type::acknowledgement;
@@ -165,7 +179,6 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   if (header.masks && (header.dtype != DType::int32 || header.op != ReduceOp::sum)) return ParseError::field;
   if (header.acknowledge_only && common.type != Type::contribution) return ParseError::field;
   if (acknowledgement && header.elements != 0) return ParseError::field;
-  if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
   if (header.masks && header.elements == 0) return ParseError::field;
   const bool exponent_round = common.type == Type::exponent_contribution || common.type == Type::exponent_result;
   if (exponent_round && header.elements != 0) return ParseError::field;
@@ -175,7 +188,48 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   out.exponents = bytes.subspan(chunk_header_bytes, header.exponents);
   out.payload = bytes.subspan(chunk_header_bytes + padded, header.elements * bytes_of(header.dtype));
   out.masks = bytes.subspan(chunk_header_bytes + padded + out.payload.size());
-  return valid_exponents(p + chunk_header_bytes, header.exponents) ? ParseError::none : ParseError::field;
+  return valid_exponents(bytes.data() + chunk_header_bytes, header.exponents) ? ParseError::none : ParseError::field;
+}
+
+ParseError parse_run(std::span<const std::byte> bytes, const Common& common, RunPacket& out) {
+  if (bytes.size() < run_header_bytes) return ParseError::truncated;
+  out.common = common;
+  ChunkHeader& first = out.run.first;
+  if (const ParseError error = parse_header(bytes, first); error != ParseError::none) return error;
+  out.run.members = std::exchange(first.elements, std::uint16_t{0});
+  out.run.versions = load_le<std::uint16_t>(bytes.data() + at_versions);
+  const bool upstream = common.type == Type::empty_contributions;
+  if (!upstream && common.type != Type::acknowledgements) return ParseError::type;
+  if ((out.run.members & 1) == 0 || (out.run.versions & ~out.run.members) != 0) return ParseError::field;
+  if (first.version != 0 || first.masks || load_le<std::uint16_t>(bytes.data() + at_run_reserved) != 0)
+    return ParseError::field;
+  if (out.run.last_slot() > UINT16_MAX) return ParseError::field;
+  if (upstream ? is_float(first.dtype) : first.acknowledge_only) return ParseError::field;
+  if (bytes.size() != run_bytes(out.run)) return ParseError::length;
+  out.exponents = bytes.subspan(run_header_bytes, std::size_t{out.run.size()} * first.exponents);
+  return valid_exponents(out.exponents.data(), out.exponents.size()) ? ParseError::none : ParseError::field;
+}
+
+ChunkHeader Run::member(std::uint32_t at) const {
+  ChunkHeader header = first;
+  header.chunk += at;
+  header.slot = static_cast<std::uint16_t>(first.slot + at);
+  header.version = versions >> at & 1;
+  if (header.ahead_operation != no_ahead) header.ahead_chunk += at;
+  return header;
+}
+
+bool Run::take(const ChunkHeader& next) {
+  const std::uint32_t at = members == 0 ? 0 : next.chunk - first.chunk;
+  if (at >= most) return false;
+  Run with = *this;
+  if (members == 0) with.first = next;
+  with.members |= static_cast<std::uint16_t>(1U << at);
+  with.versions |= static_cast<std::uint16_t>(next.version << at);
+  if (with.member(at) != next) return false;
+  with.first.version = 0;
+  *this = with;
+  return true;
 }
 
 ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out) {
@@ -227,6 +281,16 @@ void write_chunk_header(std::span<std::byte> packet, const Common& common, const
   for (std::size_t i = header.exponents; i < padded_exponents(header.exponents); ++i) {
     packet[chunk_header_bytes + i] = std::byte{0};
   }
+}
+
+void write_run_header(std::span<std::byte> packet, const Common& common, const Run& run) {
+  ChunkHeader header = run.first;
+  header.elements = run.members;
+  write_chunk_header(packet, common, header);
+  store_le(packet.data() + at_versions, run.versions);
+  store_le(packet.data() + at_run_reserved, std::uint16_t{0});
+  const std::size_t exponents = std::size_t{run.size()} * run.first.exponents;
+  std::fill(packet.begin() + run_header_bytes + exponents, packet.begin() + run_bytes(run), std::byte{0});
 }
 
 bool has_header(std::span<const std::byte> packet, const Common& common, const ChunkHeader& header) {

@@ -1,6 +1,7 @@
 // The native SwitchML format over UDP: docs/protocol-switchml.md is its specification, byte by byte.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,7 +17,7 @@
 
 namespace netsum::wire::switchml {
 
-inline constexpr std::uint8_t version = 2;
+inline constexpr std::uint8_t version = 3;
 inline constexpr std::uint32_t max_workers = 4096;
 using Ranks = BasicRankSet<max_workers>;
 inline constexpr std::size_t common_bytes = 20;
@@ -26,7 +27,7 @@ inline constexpr std::size_t at_version = 0, at_type = 1, at_sender = 2, at_chec
 inline constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
 inline constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_values = 41, at_slot = 42,
                              at_elements = 44, at_exponents = 46, at_flags = 47;
-inline constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4;
+inline constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4, flag_later = 8;
 // What protects a packet: the high bits of its type's byte.
 inline constexpr int integrity_shift = 4;
 inline constexpr std::uint8_t unprotected = 0, checksummed = 1, tagged = 2, encrypted = 3;
@@ -69,6 +70,9 @@ enum class Type : std::uint8_t {
   probe_reply = 9,
   missing = 10,          // upstream, from a switch that was asked for its sum: waiting for ranks ...
   acknowledgement = 11,  // downstream: a result without its values, to those that did not want them
+  // Runs: several chunks' packets of one kind, which have no values.
+  empty_contributions = 12,
+  acknowledgements = 13,
 };
 
 struct Common {
@@ -98,6 +102,7 @@ struct ChunkHeader {
   DType dtype = DType::int32;     // of the payload
   ReduceOp op = ReduceOp::sum;    // how the switch combines values; avg, of floats: it divides before it rounds
   bool acknowledge_only = false;  // upstream: the sender wants no values back
+  bool later = false;             // and is content if it is told with a later chunk that it wants none of
   bool operator==(const ChunkHeader&) const = default;
 };
 
@@ -126,6 +131,48 @@ struct ChunkPacket {
   Common common;
   ChunkHeader header;
   std::span<const std::byte> exponents, payload, masks;  // masks: `up` then `down` (kernels.h)
+};
+
+// Chunks whose packets have no values and follow from the first one's: member j has j more in its chunk, its slot and the
+// look-ahead's chunk.
+struct Run {
+  static constexpr std::uint32_t most = 16;
+
+  ChunkHeader first;
+  std::uint16_t members = 0, versions = 0;  // bit j: of member j; the first is a member
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(std::popcount(members)); }
+  [[nodiscard]] std::uint32_t last_slot() const {
+    return first.slot + static_cast<std::uint32_t>(std::bit_width(members)) - 1;
+  }
+  [[nodiscard]] ChunkHeader member(std::uint32_t at) const;
+  // Members come in the order of their numbers. False: the chunk is none.
+  [[nodiscard]] bool take(const ChunkHeader& next);
+};
+inline constexpr std::size_t run_header_bytes = chunk_header_bytes + 4;
+[[nodiscard]] inline std::size_t run_bytes(const Run& run) {
+  return run_header_bytes + padded_exponents(std::size_t{run.size()} * run.first.exponents);
+}
+
+struct RunPacket {
+  Common common;
+  Run run;
+  std::span<const std::byte> exponents;  // of one member after the other
+
+  // Calls `each` with each member's packet, as if it had come alone.
+  template <class Each>
+  void for_each(const Each& each) const {
+    ChunkPacket chunk;
+    chunk.common = common;
+    chunk.common.type = common.type == Type::acknowledgements ? Type::acknowledgement : Type::contribution;
+    std::size_t number = 0;
+    for (std::uint32_t at = 0; at < Run::most; ++at) {
+      if ((run.members >> at & 1) == 0) continue;
+      chunk.header = run.member(at);
+      chunk.exponents = exponents.subspan(number++ * run.first.exponents, run.first.exponents);
+      each(chunk);
+    }
+  }
 };
 
 // Both ways: `waiting` and `missing`.
@@ -162,6 +209,7 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 // Version, type, length and checksum are checked here once; the typed parsers check their types' fields and lengths.
 [[nodiscard]] ParseError parse_common(std::span<const std::byte> bytes, Common& out);
 [[nodiscard]] ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, ChunkPacket& out);
+[[nodiscard]] ParseError parse_run(std::span<const std::byte> bytes, const Common& common, RunPacket& out);
 // Whether both would take the packet and read this from it, in fewer steps. The header is one that they can read, and there
 // is no seal.
 [[nodiscard]] bool has_header(std::span<const std::byte> packet, const Common& common, const ChunkHeader& header);
@@ -172,6 +220,7 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 // Writers. write_chunk_header fills the first chunk_header_bytes and zeroes the exponents' padding; seal() comes last and
 // writes the checksum of the whole packet, if it has one.
 void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header);
+void write_run_header(std::span<std::byte> packet, const Common& common, const Run& run);  // in the same way
 void seal(std::span<std::byte> packet);
 // In place of seal(): for a packet that a key seals next, or, `none`, that has a checksum in place of the seal that it had.
 void reseal(std::span<std::byte> packet, PacketSecurity security);

@@ -81,7 +81,7 @@ class Simulator(unittest.TestCase):
         self.all_right("netreduce", (10, 11, 13), "NetReduce", 200)
 
     def test_strangers(self):
-        code, output = judged("--hostile", *with_privacy(simulated("switchml", 1, "chaos")))
+        code, output = judged("--hostile", *with_privacy(simulated("switchml", 38, "chaos")))
         self.assertEqual(code, 0, output)
         self.assertIn("nobody believes", output)
 
@@ -216,7 +216,7 @@ class Chunk:
 
 
 def chunks(found, *kinds):
-    return [Chunk(found, i) for i, (_, payload) in enumerate(found) if len(payload) >= 48 and payload[0] == 2 and payload[1] & 15 in kinds]
+    return [Chunk(found, i) for i, (_, payload) in enumerate(found) if len(payload) >= 48 and payload[0] == 3 and payload[1] & 15 in kinds]
 
 
 def first_result(found):
@@ -227,7 +227,8 @@ class SpoiledSwitchml(Spoiled):
     @classmethod
     def setUpClass(cls):
         cls.flat = simulated("switchml", 2, "lossy", "--jobs", 1, "--workers", 3, *HONEST)
-        cls.calm = simulated("switchml", 2, "none", "--jobs", 1, "--workers", 3)
+        cls.calm = simulated("switchml", 12, "none", "--jobs", 1, "--workers", 3)
+        cls.flat_in_groups = simulated("switchml", 38, "lossy", *HONEST)
         cls.tree = simulated("switchml", 11, "lossy", "--jobs", 1, "--workers", 3, *HONEST)
 
     def all_copies(self, found, change):
@@ -268,11 +269,26 @@ class SpoiledSwitchml(Spoiled):
 
     def test_a_result_without_a_rank(self):
         def spoil(found):
-            result = [c for c in chunks(found, 3) if c.values][-1]
+            gives = [{c.name() for c in chunks(found, 1) if c.sender == rank and c.values} for rank in (0, 1)]
+            last = [c.name() for c in chunks(found, 3) if c.name() in gives[0] & gives[1]][-1]
             for c in reversed(chunks(found, 1)):
-                if c.name() == result.name() and c.sender == 1:
+                if c.name() == last and c.sender == 1:
                     del found[c.number]
         self.spoil(self.calm, spoil, "complete")
+
+    def test_a_run_that_is_no_ranks(self):
+        def spoil(found):
+            run = chunks(found, 12)[-1]
+            run.payload[48] ^= 1  # the first member's version
+            run.write()
+        self.spoil(self.flat_in_groups, spoil, "flip")
+
+    def test_an_acknowledgement_in_a_run(self):
+        def spoil(found):
+            run = chunks(found, 13)[-1]
+            run.payload[42] += 1  # all slots
+            run.write()
+        self.spoil(self.flat_in_groups, spoil, "stale")
 
     def test_a_result_for_a_stranger(self):
         def spoil(found):
@@ -375,7 +391,7 @@ class SpoiledSwitchml(Spoiled):
     def test_waiting_without_a_name(self):
         def spoil(found):
             for i, (_, payload) in enumerate(found):
-                if len(payload) == 48 and payload[:2] == b"\2\x15":
+                if len(payload) == 48 and payload[:2] == b"\3\x15":
                     found[i][1] = payload[:40] + bytes((payload[40] ^ 7 or 1,)) + payload[41:]
                     Chunk(found, i).write()
         self.spoil(self.flat, spoil, "waiting-names")

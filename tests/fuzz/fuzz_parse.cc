@@ -41,6 +41,23 @@ void parse_chunk(const Packet& packet, const wire::switchml::Common& common) {
   check_same(packet, again);
 }
 
+void parse_run(const Packet& packet, const wire::switchml::Common& common) {
+  wire::switchml::RunPacket all;
+  if (wire::switchml::parse_run(packet, common, all) != wire::ParseError::none) return;
+  check_inside(packet, all.exponents);
+  Packet again(packet.size(), std::byte{0xaa});
+  std::copy(all.exponents.begin(), all.exponents.end(), again.begin() + wire::switchml::run_header_bytes);
+  wire::switchml::write_run_header(again, common, all.run);
+  wire::switchml::seal(again);
+  check_same(packet, again);
+  wire::switchml::Run same;
+  all.for_each([&](const wire::switchml::ChunkPacket& member) {
+    check_inside(packet, member.exponents);
+    fuzz::check(same.take(member.header), "a run's members make the run");
+  });
+  fuzz::check(same.members == all.run.members && same.versions == all.run.versions, "and nothing else");
+}
+
 void parse(const Packet& packet) {
   wire::switchml::Common common{};
   if (wire::switchml::parse_common(packet, common) != wire::ParseError::none) return;
@@ -52,6 +69,9 @@ void parse(const Packet& packet) {
     case wire::switchml::Type::exponent_result:
     case wire::switchml::Type::acknowledgement:
       return parse_chunk(packet, common);
+    case wire::switchml::Type::empty_contributions:
+    case wire::switchml::Type::acknowledgements:
+      return parse_run(packet, common);
     case wire::switchml::Type::waiting:
     case wire::switchml::Type::missing: {
       wire::switchml::WaitingPacket waiting;
@@ -83,7 +103,7 @@ void parse(const Packet& packet) {
 
 // A chunk's packet from its fields, mostly with the length that they imply.
 Packet compose(FuzzedDataProvider& input) {
-  const auto type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 11));
+  const auto type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 13));
   const wire::switchml::Common common{type, input.ConsumeIntegral<std::uint8_t>(), input.ConsumeIntegral<std::uint64_t>(),
                                       input.ConsumeIntegral<std::uint32_t>()};
   wire::switchml::ChunkHeader header;
@@ -95,6 +115,7 @@ Packet compose(FuzzedDataProvider& input) {
                               DType::int64, DType::int16,   DType::int8,     DType::uint8};
   header.masks = input.ConsumeBool();
   header.acknowledge_only = input.ConsumeBool();
+  header.later = input.ConsumeBool();
   header.dtype = input.PickValueInArray(dtypes);
   header.op = static_cast<ReduceOp>(input.ConsumeIntegralInRange<int>(0, 7));
   header.elements = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint16_t>(0, 80)

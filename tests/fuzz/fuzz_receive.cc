@@ -20,7 +20,7 @@ const Endpoint stranger = fuzz::endpoint_of(77);
 
 std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   wire::switchml::Common common{};
-  common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 11));
+  common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 13));
   common.sender = input.ConsumeIntegralInRange<std::uint16_t>(0, 2);
   common.job_epoch = input.ConsumeIntegralInRange<int>(0, 15) == 0 ? 1 : fuzz::job_epoch;
   common.rank_epoch = to_switch ? fuzz::rank_epochs[common.sender % 2] : wire::fold_epochs(fuzz::rank_epochs);
@@ -43,6 +43,7 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
     header.dtype = input.PickValueInArray({DType::int32, DType::int64, DType::uint8, DType::float16, DType::float64});
     header.op = static_cast<ReduceOp>(input.ConsumeIntegralInRange<int>(0, 7));
     header.acknowledge_only = input.ConsumeBool();
+    header.later = header.acknowledge_only && input.ConsumeBool();
   }
 
   std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
@@ -60,6 +61,17 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
       packet.resize(wire::switchml::common_bytes);
       wire::switchml::write_unknown_job(packet, common);
       break;
+    case wire::switchml::Type::empty_contributions:
+    case wire::switchml::Type::acknowledgements: {
+      wire::switchml::Run run{header, input.ConsumeIntegral<std::uint16_t>(), input.ConsumeIntegral<std::uint16_t>()};
+      run.first.version = 0;
+      run.first.masks = false;
+      run.members |= 1;
+      run.versions &= run.members;
+      packet.resize(wire::switchml::run_bytes(run));
+      wire::switchml::write_run_header(packet, common, run);
+      break;
+    }
     default:
       wire::switchml::write_chunk_header(packet, common, header);
   }

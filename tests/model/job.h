@@ -29,6 +29,7 @@
 #include "support/pads.h"
 #include "wire/epochs.h"
 #include "wire/switchml.h"
+#include "wire/switchml_apart.h"
 
 namespace netsum::model {
 
@@ -50,6 +51,7 @@ struct Setup {
   bool begins_anew = false;               // and takes the job again then, with empty slots
   bool is_private = false;                // the aggregator cannot read what it adds
   bool fast_workers = true;               // they have their fast path
+  std::uint32_t group = 0;                // chunks that begin together; 0: each by itself, in windows as short as these
 };
 
 inline constexpr std::uint32_t switch_host = 255;
@@ -151,6 +153,7 @@ class Job {
       config.folded_epochs = wire::fold_epochs(rank_epochs(setup.workers));
       config.packet_elements = packet_elements;
       config.slots = setup.slots;
+      config.group = setup.group;
       config.aggregator = switch_.of_rank(rank);
       config.operations = setup.ahead + 1;
       if (setup.is_private) config.pads = testing::pads_of(setup.workers)[rank];
@@ -308,10 +311,22 @@ class Job {
       return number;
     }
 
+    // What a worker repeats of a run.
+    [[nodiscard]] static std::vector<std::vector<std::byte>> contributions_of(const std::vector<std::byte>& bytes) {
+      wire::switchml::Common common;
+      wire::switchml::RunPacket all;
+      if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none ||
+          common.type != wire::switchml::Type::empty_contributions ||
+          wire::switchml::parse_run(bytes, common, all) != wire::ParseError::none)
+        return {};
+      return wire::switchml::apart(all);
+    }
+
     void read(Packet& packet) const {
       wire::switchml::Common common;
       wire::switchml::ChunkPacket chunk;
       if (wire::switchml::parse_common(packet.bytes, common) != wire::ParseError::none ||
+          common.type >= wire::switchml::Type::empty_contributions ||
           wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
         return;
       using wire::switchml::Type;
@@ -432,6 +447,9 @@ class Job {
         fresh_->push_back({from, item.to, std::move(item.bytes)});
       } else if (!waiting) {
         network_[*shared_->number_of(from, item.to, item.bytes, true)] = true;
+        for (const auto& repeat : Shared::contributions_of(item.bytes)) {
+          network_[*shared_->number_of(from, item.to, repeat, true)] = true;
+        }
       }
     }
   }
@@ -452,13 +470,15 @@ class Job {
     const Call& call = shared_->setup.calls[number];
     // The first element of each chunk, and the last of all: values are the same within a chunk.
     const bool scattered = call.collective == stream::Collective::reduce_scatter;
-    for (std::uint64_t i = 0; i < call.elements; i += scattered ? 1 : packet_elements) {
+    const std::uint64_t part = std::max<std::uint64_t>(1, call.elements / ranks_.size());
+    for (std::uint64_t i = 0; i < call.elements;
+         i += scattered ? std::min<std::uint64_t>(part, packet_elements) : packet_elements) {
       std::int32_t sum = 0;
       for (std::uint32_t each = 0; each < ranks_.size(); ++each) sum += value(each, number, i);
       const bool broadcast = call.collective == stream::Collective::broadcast;
       const std::uint32_t expected = bits(call.dtype, broadcast ? value(0, number, i) : sum),
                           own = bits(call.dtype, value(index, number, i));
-      const bool taken = scattered ? i == index : call.collective != stream::Collective::reduce || index == 0;
+      const bool taken = scattered ? i / part == index : call.collective != stream::Collective::reduce || index == 0;
       const std::uint32_t got = rank.tensors[number][i];
       if (taken ? got == expected || (got == own && !rank.completed[number]) : got == own) continue;
       const auto shown = [&](std::uint32_t b) {
@@ -478,9 +498,18 @@ class Job {
   [[nodiscard]] static std::string name_of(const std::vector<std::byte>& bytes) {
     wire::switchml::Common common;
     wire::switchml::ChunkPacket chunk;
-    if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none ||
-        wire::switchml::parse_chunk(bytes, common, chunk) != wire::ParseError::none)
-      return "a packet";
+    if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none) return "a packet";
+    if (common.type >= wire::switchml::Type::empty_contributions) {
+      wire::switchml::RunPacket all;
+      if (wire::switchml::parse_run(bytes, common, all) != wire::ParseError::none) return "a packet";
+      std::string text = common.type == wire::switchml::Type::acknowledgements
+                             ? "the acknowledgements"
+                             : "the empty contributions of rank " + std::to_string(common.sender);
+      text += " for operation " + std::to_string(all.run.first.operation) + " chunks";
+      all.for_each([&](const wire::switchml::ChunkPacket& member) { text += ' ' + std::to_string(member.header.chunk); });
+      return text;
+    }
+    if (wire::switchml::parse_chunk(bytes, common, chunk) != wire::ParseError::none) return "a packet";
     constexpr const char* names[] = {"", "contribution", "exponents", "result", "exponents' result"};
     std::string text = std::string("the ") + (common.type == wire::switchml::Type::acknowledgement
                                                   ? "acknowledgement"

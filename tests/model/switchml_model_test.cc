@@ -86,6 +86,27 @@ TEST(SwitchmlModel, RanksThatTakeNoValues) {
   holds("3 workers, 1 slot, reduce, int32", {3, 1, {to_root, i(1)}});
 }
 
+// Chunks that begin together, in runs: what the root of a reduce sends, and what the other ranks get; the other way round
+// in a broadcast; both in a reduce-scatter, of which a rank has every other chunk.
+constexpr Call three_to_root{513, DType::int32, stream::Collective::reduce};
+constexpr Call two_of_words{257, DType::int32, stream::Collective::broadcast};
+Setup in_groups(std::uint32_t workers, std::uint32_t slots, std::vector<Call> calls, std::vector<std::uint32_t> racks = {}) {
+  Setup setup{workers, slots, std::move(calls), 1, std::move(racks)};
+  setup.group = slots;
+  return setup;
+}
+
+TEST(SwitchmlModel, ChunksInGroups) {
+  holds("2 workers, 2 slots in a group, reduce", in_groups(2, 2, {three_to_root}));
+  holds("2 workers, 2 slots in a group, broadcast, reduce", in_groups(2, 2, {two_of_words, to_root}));
+  holds("3 workers, 2 slots in a group, reduce", in_groups(3, 2, {to_root}));
+}
+
+TEST(TreeModel, ChunksInGroups) {
+  holds<RealTree>("1 + 1 workers, 2 leaves, 2 slots in a group, reduce", in_groups(2, 2, {three_to_root}, {1, 1}));
+  holds<RealTree>("2 + 1 workers, 2 slots in a group, broadcast", in_groups(3, 2, {two_of_words}, {2}));
+}
+
 // In windows of their own, in whatever order they end.
 constexpr Call words{1, DType::int32, stream::Collective::broadcast};
 TEST(SwitchmlModel, ReduceScattersBesideBroadcasts) {
@@ -143,6 +164,13 @@ TEST(SwitchmlModel, MoreWorkers) {
 }
 
 // Searches that take most of the time of all, and that CTest makes with -C thorough only.
+TEST(SwitchmlModelAtLength, ChunksInGroups) {
+  holds("2 workers, 2 slots in a group, reduce, broadcast", in_groups(2, 2, {three_to_root, two_of_words}));
+  holds("2 workers, 2 slots in a group, reduce, int32", in_groups(2, 2, {three_to_root, i(257)}));
+  holds("2 workers, 4 slots in a group, reduce-scatter",
+        in_groups(2, 4, {{1024, DType::int32, stream::Collective::reduce_scatter}}));
+}
+
 TEST(SwitchmlModelAtLength, MoreWorkers) {
   holds("3 workers, 1 slot, 1+1+1 chunks, 3 at once", {3, 1, {f(1), f(1), f(1)}, 2});
   holds("4 workers, 1 slot, 1+1 chunks, float32", {4, 1, {f(1), f(1)}});

@@ -153,10 +153,149 @@ class SwitchLossTest : public SwitchTest {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) config.members.push_back({100 + rank, host(rank)});
     ASSERT_TRUE(switch_.add_job(config, std::as_writable_bytes(std::span(memory_))));
   }
-  void receive_chunk(std::uint32_t rank, std::uint32_t number) {
-    receive(rank, {.chunk = number, .signature = 5, .slot = static_cast<std::uint16_t>(number)}, 1);
+  static wire::switchml::ChunkHeader header_of(std::uint32_t number) {
+    return {.chunk = number, .signature = 5, .slot = static_cast<std::uint16_t>(number)};
+  }
+  void receive_chunk(std::uint32_t rank, std::uint32_t number) { receive(rank, header_of(number), 1); }
+  // Of which the rank wants no values; `later`: and will be content with a later word.
+  void receive_unwanted(std::uint32_t rank, std::uint32_t number, bool later) {
+    wire::switchml::ChunkHeader header = header_of(number);
+    header.acknowledge_only = true;
+    header.later = later;
+    receive(rank, header, 1);
+  }
+  void receive_empty(std::uint32_t rank, std::initializer_list<std::uint32_t> numbers) {
+    wire::switchml::Run run;
+    for (const std::uint32_t number : numbers) ASSERT_TRUE(run.take(header_of(number)));
+    std::vector<std::byte> packet(wire::switchml::run_bytes(run));
+    wire::switchml::write_run_header(
+        packet, {wire::switchml::Type::empty_contributions, static_cast<std::uint16_t>(rank), epoch, 100 + rank}, run);
+    wire::switchml::seal(packet);
+    receive(packet, host(rank));
+  }
+  // The chunks of each acknowledgement that a rank has been sent since the last call.
+  std::vector<std::vector<std::uint32_t>> take_acknowledgements(std::uint32_t rank) {
+    std::vector<std::vector<std::uint32_t>> all;
+    for (const Datagram& sent : sink_.sent()) {
+      wire::switchml::Common common{};
+      EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_common(sent.bytes, common));
+      if (sent.to != host(rank)) continue;
+      if (common.type == wire::switchml::Type::acknowledgement) {
+        wire::switchml::ChunkPacket chunk;
+        EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_chunk(sent.bytes, common, chunk));
+        all.push_back({chunk.header.chunk});
+      } else if (common.type == wire::switchml::Type::acknowledgements) {
+        wire::switchml::RunPacket run;
+        EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_run(sent.bytes, common, run));
+        all.emplace_back();
+        run.for_each([&](const auto& member) { all.back().push_back(member.header.chunk); });
+      }
+    }
+    sink_.clear();
+    return all;
   }
 };
+
+using Told = std::vector<std::vector<std::uint32_t>>;
+
+TEST_F(SwitchLossTest, AcknowledgementsThatMayWaitComeWithALaterOne) {
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U}) receive_unwanted(1, number, number != 3);
+  receive_chunk(0, 2);
+  receive_chunk(0, 0);
+  EXPECT_EQ(Told{}, take_acknowledgements(1));
+  receive_unwanted(1, 0, true);
+  EXPECT_EQ(Told{{0}}, take_acknowledgements(1)) << "who asks again is answered at once";
+  receive_chunk(0, 3);
+  EXPECT_EQ((Told{{0, 2, 3}}), take_acknowledgements(1));
+  receive_chunk(0, 1);
+  EXPECT_EQ(Told{{1}}, take_acknowledgements(1)) << "the later one has gone";
+  EXPECT_EQ(3U, counters().acknowledgements);
+  EXPECT_EQ(3U + 4, counters().results_sent);
+}
+
+// Chunks in the order of the window's slots.
+wire::switchml::ChunkHeader in_window(std::uint32_t number) {
+  wire::switchml::ChunkHeader made{.chunk = number, .signature = 5};
+  made.slot = static_cast<std::uint16_t>(number % 8);
+  made.version = static_cast<std::uint8_t>(number / 8 % 2);
+  return made;
+}
+
+TEST_F(SwitchLossTest, WhatWaitedIsForgottenWhereItsSlotHasGoneOn) {
+  const auto unwanted = [](std::uint32_t number, bool later) {
+    auto made = in_window(number);
+    made.acknowledge_only = true;
+    made.later = later;
+    return made;
+  };
+  receive(1, unwanted(0, true), 1);
+  receive(1, unwanted(3, false), 1);
+  receive_chunk(0, 0);
+  receive(1, unwanted(0, true), 1);
+  EXPECT_EQ(Told{{0}}, take_acknowledgements(1));
+  receive(0, in_window(8), 1);
+  receive(1, in_window(8), 1);
+  receive(1, unwanted(16, true), 1);
+  receive_chunk(0, 3);
+  EXPECT_EQ(Told{{3}}, take_acknowledgements(1)) << "rank 0 has not sent chunk 16";
+}
+
+TEST_F(SwitchLossTest, AtMostSixteenAcknowledgementsWait) {
+  for (std::uint32_t number = 0; number < 16; ++number) {
+    auto unwanted = in_window(number);
+    unwanted.acknowledge_only = unwanted.later = true;
+    receive(1, unwanted, 1);
+    EXPECT_EQ(Told{}, take_acknowledgements(1));
+    receive(0, in_window(number), 1);
+  }
+  EXPECT_EQ((Told{{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}}), take_acknowledgements(1));
+}
+
+TEST_F(SwitchLossTest, ARunIsAContributionOfEachMember) {
+  receive_empty(1, {0, 1, 3});
+  receive_chunk(0, 1);
+  EXPECT_EQ((Sums{1, 1}), take_results());
+  EXPECT_EQ(4U, counters().contributions);
+  receive_empty(1, {0, 1, 3});
+  EXPECT_EQ(1U, take_results().size()) << "the one that is complete";
+  receive_empty(1, {0, 1, 3});
+  EXPECT_EQ(0U, take_results().size()) << "one answer in a millisecond: a run is shorter";
+  EXPECT_EQ(4U, counters().packets);
+  EXPECT_EQ(4U, outcomes(counters()));
+  receive_empty(1, {14, 16});
+  EXPECT_EQ(1U, counters().dropped_slot) << "one is beyond both windows";
+}
+
+// Ranks send runs in different places of a group; each in the order of what it sends has lost nothing.
+TEST_F(SwitchLossTest, RunsOfOtherChunksShowNoLoss) {
+  receive_empty(0, {0, 1, 2, 3});
+  for (const std::uint32_t number : {4U, 5U, 6U, 7U}) receive_chunk(0, number);
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U}) receive_chunk(1, number);
+  receive_empty(1, {4, 5, 6, 7});
+  EXPECT_EQ(0U, counters().losses_told);
+}
+TEST_F(SwitchLossTest, RunsThatWereSoonerAtOtherRanksShowNoLoss) {
+  receive_empty(0, {4, 5, 6, 7});
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U}) receive_chunk(0, number);
+  for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(1, number);
+  EXPECT_EQ(0U, counters().losses_told);
+}
+TEST_F(SwitchLossTest, WhatIsLostBehindAnotherRanksRunShowsByWhatFollows) {
+  receive_empty(0, {4, 5, 6, 7});
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U}) receive_chunk(0, number);
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U, 5U, 6U, 7U}) receive_chunk(1, number);
+  EXPECT_EQ(0U, counters().losses_told);
+  receive(0, in_window(8), 1);
+  sink_.clear();
+  receive(1, in_window(8), 1);
+  EXPECT_EQ((std::vector<std::pair<Endpoint, std::uint32_t>>{{host(1), 4}}), losses_told(sink_.sent()));
+}
+TEST_F(SwitchLossTest, ARunShowsWhatWasLostBeforeIt) {
+  for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(0, number);
+  sink_.clear();
+  receive_empty(1, {2, 6, 7});
+  EXPECT_EQ((std::vector<std::pair<Endpoint, std::uint32_t>>{{host(1), 0}, {host(1), 1}}), losses_told(sink_.sent()));
+}
 
 TEST_F(SwitchLossTest, WhoIsOvertakenByThreeOfItsOwnIsTold) {
   for (std::uint32_t number = 0; number < 8; ++number) receive_chunk(0, number);

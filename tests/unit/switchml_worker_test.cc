@@ -262,6 +262,91 @@ TEST_F(WorkerTest, AnAllGatherGivesItsOwnPartAlone) {
   EXPECT_EQ((std::vector<std::int32_t>{0, 0, 0, 0, 11, 11, 11, 11, 2, 2, 2, 2}), out);
 }
 
+// Chunks begin in groups of two: without values in one packet, and when both slots are free.
+class WorkerGroupTest : public WorkerTest {
+ protected:
+  void reduce_to(std::uint32_t root) {
+    WorkerConfig grouped = config();
+    grouped.slots = 4;
+    grouped.group = 2;
+    worker = Worker(grouped);
+    values.emplace_back(5 * 256, 3);
+    const stream::Operation operation{.collective = stream::Collective::reduce,
+                                      .dtype = DType::int32,
+                                      .elements = values.back().size(),
+                                      .root = root,
+                                      .data = values.back().data()};
+    ASSERT_TRUE(worker.submit(operation, now, sink));
+  }
+  std::vector<std::uint32_t> take_run() {
+    std::vector<std::uint32_t> chunks;
+    EXPECT_FALSE(sink.sent().empty());
+    wire::switchml::Common common;
+    wire::switchml::RunPacket run;
+    EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_common(sink.sent().at(0).bytes, common));
+    EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_run(sink.sent().at(0).bytes, common, run));
+    EXPECT_EQ(wire::switchml::Type::empty_contributions, common.type);
+    run.for_each([&](const auto& member) { chunks.push_back(member.header.chunk); });
+    sink.sent().erase(sink.sent().begin());
+    return chunks;
+  }
+  static wire::switchml::ChunkHeader answer_to(std::uint32_t chunk, std::uint16_t elements, std::uint32_t root) {
+    stream::Operation same{.collective = stream::Collective::reduce, .dtype = DType::int32, .elements = 5 * 256};
+    same.root = root;
+    wire::switchml::ChunkHeader header{.chunk = chunk, .slot = static_cast<std::uint16_t>(chunk % 4), .elements = elements};
+    header.version = chunk / 4 % 2;
+    header.signature = stream::signature_of(same, 256);
+    return header;
+  }
+};
+
+TEST_F(WorkerGroupTest, WhatHasNoValuesGoesInOnePacket) {
+  reduce_to(1);
+  using Chunks = std::vector<std::uint32_t>;
+  EXPECT_EQ((Chunks{0, 1}), take_run());
+  EXPECT_EQ((Chunks{2, 3}), take_run());
+  EXPECT_EQ(2U, worker.counters().runs_sent);
+  EXPECT_EQ(4U, worker.counters().contributions);
+  receive(result(answer_to(1, 256, 1), 8));
+  receive(result(answer_to(0, 256, 1), 8));
+  const auto last = take();  // alone in its group, and with both slots of the former one free
+  EXPECT_EQ(4U, last.header.chunk);
+  worker.on_timer(now += 1s, sink);
+  for (const std::uint32_t chunk : {4U, 2U, 3U}) {  // by slot
+    const auto repeat = take();
+    EXPECT_EQ(chunk, repeat.header.chunk) << "each by itself";
+    EXPECT_EQ(0U, repeat.header.elements);
+  }
+}
+
+TEST_F(WorkerGroupTest, AGroupWaitsForItsLastSlot) {
+  reduce_to(0);
+  for (std::uint32_t chunk = 0; chunk < 4; ++chunk) {
+    const auto sent = take();
+    EXPECT_EQ(chunk, sent.header.chunk);
+    EXPECT_TRUE(sent.header.acknowledge_only);
+    EXPECT_EQ(chunk % 2 == 0, sent.header.later) << "with the other one of its group";
+  }
+  const wire::switchml::Common many{wire::switchml::Type::acknowledgements, 0, job_epoch, folded};
+  wire::switchml::Run run;
+  for (const std::uint32_t chunk : {0U, 1U, 3U}) ASSERT_TRUE(run.take(answer_to(chunk, 0, 0)));
+  std::vector<std::byte> packet(wire::switchml::run_bytes(run));
+  wire::switchml::write_run_header(packet, many, run);
+  wire::switchml::seal(packet);
+  receive(packet);
+  EXPECT_EQ(3U, worker.counters().results);
+  EXPECT_EQ(4U, take().header.chunk);
+  receive(packet);
+  EXPECT_EQ(3U, worker.counters().stale);
+  EXPECT_EQ(2U, outcomes(worker.counters()));
+  // A slot too many: refused before it is looked up.
+  run.first.slot = 7;
+  wire::switchml::write_run_header(packet, many, run);
+  wire::switchml::seal(packet);
+  receive(packet);
+  EXPECT_EQ(1U, worker.counters().malformed[static_cast<std::size_t>(wire::ParseError::field)]);
+}
+
 // An all-gather has a window of its own, beside a reduce-scatter whose chunks fill theirs, and ends when it is done.
 TEST_F(WorkerTest, WhatLoadsTheOtherDirectionDoesNotWait) {
   submit(0, 2000);

@@ -1,5 +1,6 @@
 #include "wire/epochs.h"
 #include "wire/switchml.h"
+#include "wire/switchml_apart.h"
 
 #include <gtest/gtest.h>
 
@@ -63,6 +64,8 @@ TEST(WireSwitchml, EveryFieldIsCompared) {
   differs([](auto& h) { ++h.ahead_chunk; });
   differs([](auto& h) { h.dtype = DType::float16; });
   differs([](auto& h) { h.op = ReduceOp::avg; });
+  differs([](auto& h) { h.acknowledge_only = true; });
+  differs([](auto& h) { h.later = true; });
   const Common first{Type::result, 1, 2, 3};
   EXPECT_EQ(first, (Common{Type::result, 1, 2, 3}));
   EXPECT_NE(first, (Common{Type::waiting, 1, 2, 3}));
@@ -76,7 +79,7 @@ TEST(WireSwitchml, ChunkPacketIsByteExact) {
   const auto packet = chunk_packet(full_header());
   const auto at = [&](std::size_t offset) { return std::to_integer<int>(packet[offset]); };
   ASSERT_EQ(48U + 4 + 13 * 4 + 2 * 2, packet.size());
-  EXPECT_EQ(2, at(0));
+  EXPECT_EQ(3, at(0));
   EXPECT_EQ(1 | 1 << 4, at(1));
   EXPECT_EQ(0x103U, load_le<std::uint16_t>(packet.data() + 2));
   EXPECT_EQ(0x1122334455667788U, load_le<std::uint64_t>(packet.data() + 8));
@@ -179,9 +182,10 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::none, refuses([](auto&) {}));
   EXPECT_EQ(ParseError::version, refuses([](auto& p) { p[0] = std::byte{1}; }));
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x10}; }));
-  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1c}; }));
+  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1e}; }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 2, std::uint16_t{max_workers}); }));
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 8}; }));     // a reserved flag
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 16}; }));    // a reserved flag
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 8}; }));     // values, and to be told later
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{9}; }));         // a type that there is none of
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{0x80}; }));      // an operation that there is none of
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{0x10}; }));      // an average of int32
@@ -229,10 +233,11 @@ TEST(WireSwitchml, NoFlippedBitMakesAPacketOneWithoutAChecksum) {
 }
 
 TEST(WireSwitchml, OnlyPacketsUpstreamNameTheirSender) {
-  for (int type = 1; type <= 10; ++type) {
+  for (int type = 1; type <= 13; ++type) {
     auto packet = chunk_packet({.operation = 1}, {static_cast<Type>(type), 3, 1, 2});
     Common read{};
-    EXPECT_EQ(type <= 2 || type == 10 ? ParseError::none : ParseError::field, parse_common(packet, read)) << type;
+    EXPECT_EQ(type <= 2 || type == 10 || type == 12 ? ParseError::none : ParseError::field, parse_common(packet, read))
+        << type;
     packet[2] = packet[3] = std::byte{0};
     seal(packet);
     EXPECT_EQ(ParseError::none, parse_common(packet, read)) << type;
@@ -267,6 +272,120 @@ TEST(WireSwitchml, PartsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + 1, .dtype = DType::float32}));
   EXPECT_EQ(ParseError::field, parsed({.masks = true, .elements = 1, .dtype = DType::float32}));
   EXPECT_EQ(ParseError::field, parsed({.ahead_operation = 0}));
+}
+
+Run three_chunks() {
+  ChunkHeader header{.operation = 0x0102030405060708, .chunk = 9, .signature = 10, .slot = 11};
+  header.exponents = 2;
+  header.ahead_operation = 1;
+  header.ahead_chunk = 15;
+  header.acknowledge_only = header.later = true;
+  Run run;
+  EXPECT_TRUE(run.take(header));
+  for (const std::uint32_t more : {2U, 13U}) {
+    header.chunk = 9 + more;
+    header.slot = static_cast<std::uint16_t>(11 + more);
+    header.ahead_chunk = 15 + more;
+    header.version = more == 13;
+    EXPECT_TRUE(run.take(header));
+  }
+  return run;
+}
+
+std::vector<std::byte> run_packet(const Run& run, Common c = {Type::empty_contributions, 3, 1, 2}) {
+  std::vector<std::byte> packet(run_bytes(run), std::byte{7});
+  write_run_header(packet, c, run);
+  seal(packet);
+  return packet;
+}
+
+TEST(WireSwitchml, RunsAreByteExactAndReadBack) {
+  const auto packet = run_packet(three_chunks());
+  ASSERT_EQ(48U + 4 + 8, packet.size());
+  EXPECT_EQ(12 | 1 << 4, std::to_integer<int>(packet[1]));
+  EXPECT_EQ(0x2005U, load_le<std::uint16_t>(packet.data() + 44));  // members
+  EXPECT_EQ(2, std::to_integer<int>(packet[46]));                  // exponents of each
+  EXPECT_EQ(4 | 8, std::to_integer<int>(packet[47]));
+  EXPECT_EQ(0x2000U, load_le<std::uint32_t>(packet.data() + 48));  // versions, and zeros
+  EXPECT_EQ(0x0707, load_le<std::uint16_t>(packet.data() + 56));
+  EXPECT_EQ(0, load_le<std::uint16_t>(packet.data() + 58));  // padding
+  Common read{};
+  RunPacket all;
+  ASSERT_EQ(ParseError::none, parse_common(packet, read));
+  ASSERT_EQ(ParseError::none, parse_run(packet, read, all));
+  std::vector<std::uint32_t> chunks, slots, ahead, versions;
+  const std::byte* exponents = packet.data() + 52;
+  all.for_each([&](const ChunkPacket& member) {
+    chunks.push_back(member.header.chunk);
+    slots.push_back(member.header.slot);
+    ahead.push_back(member.header.ahead_chunk);
+    versions.push_back(member.header.version);
+    EXPECT_EQ(Type::contribution, member.common.type);
+    EXPECT_TRUE(member.header.later);
+    EXPECT_EQ(exponents, member.exponents.data());
+    exponents += member.exponents.size();
+  });
+  EXPECT_EQ((std::vector<std::uint32_t>{9, 11, 22}), chunks);
+  EXPECT_EQ((std::vector<std::uint32_t>{11, 13, 24}), slots);
+  EXPECT_EQ((std::vector<std::uint32_t>{15, 17, 28}), ahead);
+  EXPECT_EQ((std::vector<std::uint32_t>{0, 0, 1}), versions);
+  // Taken apart, they are what would have been sent alone.
+  for (const auto& member : apart(all)) {
+    ChunkPacket chunk;
+    ASSERT_EQ(ParseError::none, parse_common(member, read));
+    EXPECT_EQ(ParseError::none, parse_chunk(member, read, chunk));
+  }
+}
+
+TEST(WireSwitchml, RunsTakeWhatFollowsFromTheFirst) {
+  const auto takes = [](auto change) {
+    auto run = three_chunks();
+    ChunkHeader next = run.member(14);
+    change(next);
+    return run.take(next);
+  };
+  EXPECT_TRUE(takes([](auto&) {}));
+  EXPECT_TRUE(takes([](auto& h) { h.version = 1; }));
+  EXPECT_FALSE(takes([](auto& h) { h.chunk += 2, h.slot += 2, h.ahead_chunk += 2; }));  // beyond 16
+  EXPECT_FALSE(takes([](auto& h) { h.slot -= 16; }));                                   // behind the window's end
+  EXPECT_FALSE(takes([](auto& h) { ++h.operation; }));
+  EXPECT_FALSE(takes([](auto& h) { ++h.signature; }));
+  EXPECT_FALSE(takes([](auto& h) { ++h.ahead_operation; }));
+  EXPECT_FALSE(takes([](auto& h) { ++h.ahead_chunk; }));
+  EXPECT_FALSE(takes([](auto& h) { ++h.exponents; }));
+  EXPECT_FALSE(takes([](auto& h) { h.later = false; }));
+}
+
+TEST(WireSwitchml, RunsBeyondTheirRangeAreRefused) {
+  const auto parsed = [](auto change, Type type = Type::empty_contributions) {
+    auto run = three_chunks();
+    if (type != Type::empty_contributions) run.first.acknowledge_only = run.first.later = false;
+    auto packet = run_packet(run, {type, 0, 1, 2});
+    change(packet);
+    seal(packet);
+    Common read{};
+    RunPacket all;
+    EXPECT_EQ(ParseError::none, parse_common(packet, read));
+    return parse_run(packet, read, all);
+  };
+  EXPECT_EQ(ParseError::none, parsed([](auto&) {}));
+  EXPECT_EQ(ParseError::none, parsed([](auto&) {}, Type::acknowledgements));
+  EXPECT_EQ(ParseError::type, parsed([](auto&) {}, Type::contribution));
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[47] = std::byte{4}; }, Type::acknowledgements));
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[44] = std::byte{4}; }));    // not the first
+  EXPECT_EQ(ParseError::length, parsed([](auto& p) { p[44] = std::byte{15}; }));  // two more
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[48] = std::byte{2}; }));    // a version of none
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[50] = std::byte{1}; }));    // reserved
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[47] |= std::byte{1}; }));   // version
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[47] |= std::byte{2}; }));   // masks
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[41] = std::byte{1}; }));    // no rank is without floats
+  EXPECT_EQ(ParseError::none, parsed([](auto& p) { p[41] = std::byte{1}; }, Type::acknowledgements));
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[42] = p[43] = std::byte{0xff}; }));  // slots
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[57] = std::byte{255}; }));           // exponent
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[58] = std::byte{1}; }));             // padding
+  EXPECT_EQ(ParseError::length, parsed([](auto& p) { p.resize(p.size() + 4); }));
+  EXPECT_EQ(ParseError::length, parsed([](auto& p) { p.resize(p.size() - 4); }));
+  EXPECT_EQ(ParseError::truncated, parsed([](auto& p) { p.resize(51); }));
 }
 
 TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {

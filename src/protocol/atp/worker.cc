@@ -452,9 +452,10 @@ struct Worker::Impl {
   void expect_overtaken(std::uint64_t answered_order, Time now) {
     overtaken.contributed(0, answered_order, [&](std::uint32_t place, std::uint64_t order) {
       Chunk& chunk = chunks[place];
-      if (!chunk.in_flight || chunk.held || chunk.order != order) return;
+      if (!chunk.in_flight || chunk.held || chunk.order != order) return true;
       chunk.overtaken = true;
       arm(chunk, plain() ? now : std::min(chunk.deadline, now + timer.smoothed_round_trip()));
+      return true;
     });
   }
 

@@ -22,7 +22,8 @@ struct RoundResult {
 };
 
 // Nothing: it was not for this lane, or not now, and is counted.
-using Answer = std::variant<std::monostate, RoundResult, wire::switchml::WaitingPacket, WorkerFailure>;
+using Answer =
+    std::variant<std::monostate, RoundResult, wire::switchml::RunPacket, wire::switchml::WaitingPacket, WorkerFailure>;
 [[nodiscard]] inline Answer nothing(std::uint64_t& why) {
   ++why;
   return {};

@@ -28,6 +28,7 @@ struct ActiveOperation {
   std::size_t window = 0;         // window_of() it
   std::uint64_t base = 0;         // position of its first chunk in the window's stream
   std::uint64_t remaining = 0;    // chunks without a result
+  std::uint64_t group = 1;        // chunks that begin together, from each multiple of it on: a power of two
   bool scanned = false;           // its values are in block fixed point
   bool exchanged = false;         // and need exponents that the ranks agree on
   std::uint32_t check_words = 0;  // behind the values of each chunk
@@ -78,6 +79,13 @@ struct Place {
   [[nodiscard]] Seen taken(std::uint32_t rank) const { return {active->operation, rank, chunk->part, true}; }
 };
 
+// The chunks of an operation that begin together.
+struct Group {
+  std::uint64_t first, end;
+  Group(const ActiveOperation& active, std::uint64_t index)
+      : first(index & ~(active.group - 1)), end(std::min(first + active.group, active.stripes.chunks())) {}
+};
+
 enum class Round : std::uint8_t { idle, exponents, values };
 
 // One slot carries the chunks at positions i, i + s, i + 2s, ... (Alg. 4, l. 13); both versions alternate with each round.
@@ -87,8 +95,10 @@ struct Slot {
   std::size_t window = 0;
   std::uint64_t position = 0;
   Round round = Round::idle;
-  std::uint8_t version = 0;  // of the round in flight, or of the next one
-  std::uint32_t number = 0;  // of that round among those of its version
+  bool ready = false;            // idle, until its chunk's group begins
+  bool exponents_known = false;  // of that chunk, to all ranks
+  std::uint8_t version = 0;      // of the round in flight, or of the next one
+  std::uint32_t number = 0;      // of that round among those of its version
 
   // The packet in flight; together with the tensor, all data for a byte-identical retransmission.
   wire::switchml::ChunkHeader header;

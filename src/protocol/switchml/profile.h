@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -36,6 +37,10 @@ class Profile {
   // The slot's packet; the same bytes each time.
   void send(const Slot& slot, const Place& place, const InFlight& in_flight, Sink& sink) {
     std::visit([&](auto& kind) { kind.send(slot, place, in_flight, sink); }, kind_);
+  }
+  // The packets of rounds without values, in one. `slots` have the run's members.
+  void send_run(const wire::switchml::Run& run, std::span<Slot* const> slots, const InFlight& in_flight, Sink& sink) {
+    if (auto* const kind = std::get_if<SoftwareProfile>(&kind_)) kind->send_run(run, slots, in_flight, sink);
   }
   // The answer that read() gives to nearly all packets, in fewer steps; without a slot: read() shall tell.
   [[nodiscard]] RoundResult read_fast(const RxView& packet, InFlight& in_flight) const {

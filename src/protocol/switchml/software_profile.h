@@ -51,13 +51,24 @@ class SoftwareProfile {
       std::memcpy(packet.data() + wire::switchml::chunk_header_bytes, ahead.exponents.data() + slot.ahead.first_block,
                   slot.header.exponents);
     }
-    wire::switchml::write_chunk_header(
-        packet, {type, static_cast<std::uint16_t>(config_.rank), config_.job_epoch, config_.rank_epoch, config_.checksums},
-        slot.header);
+    wire::switchml::write_chunk_header(packet, own(type), slot.header);
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(slot.header.exponents);
     const std::uint32_t values = slot.header.elements == 0 ? 0 : place.chunk->elements;
     codec_.encode(place.given(config_.rank), place.chunk->offset, values, slot.all.data(), packet.data() + payload,
                   packet.subspan(payload + slot.header.elements * bytes_of(slot.header.dtype)));
+    seal_packet(whole, sealer);
+  }
+
+  void send_run(const wire::switchml::Run& run, std::span<Slot* const> slots, const InFlight& in_flight, Sink& sink) {
+    seal::Sealer* const sealer = seals_ ? seals_->up() : nullptr;
+    const std::size_t bytes = wire::switchml::run_bytes(run), each = run.first.exponents;
+    const std::span<std::byte> whole =
+        sink.datagram(config_.aggregator, bytes + (sealer != nullptr ? sealer->trailer() : 0));
+    wire::switchml::write_run_header(whole.first(bytes), own(wire::switchml::Type::empty_contributions), run);
+    for (std::size_t i = 0; each != 0 && i < slots.size(); ++i) {
+      std::memcpy(whole.data() + wire::switchml::run_header_bytes + i * each,
+                  in_flight.ahead_of(*slots[i]).exponents.data() + slots[i]->ahead.first_block, each);
+    }
     seal_packet(whole, sealer);
   }
 
@@ -101,6 +112,8 @@ class SoftwareProfile {
       case wire::switchml::Type::exponent_result:
       case wire::switchml::Type::acknowledgement:
         return read_result(packet.bytes, common, in_flight, counters);
+      case wire::switchml::Type::acknowledgements:
+        return read_run(packet.bytes, common, in_flight, counters);
       case wire::switchml::Type::waiting:
         return read_waiting(packet.bytes, common, in_flight, counters);
       case wire::switchml::Type::mismatch:
@@ -108,6 +121,30 @@ class SoftwareProfile {
       default:
         return malformed(counters, wire::ParseError::type);
     }
+  }
+
+  // What is in a packet about one chunk, of a round in flight and of what this rank has sent to it.
+  [[nodiscard]] static Answer compare(const wire::switchml::ChunkPacket& chunk, InFlight& in_flight,
+                                      WorkerCounters& counters) {
+    const wire::switchml::ChunkHeader& header = chunk.header;
+    Slot& slot = in_flight.slots[header.slot];
+    const Round round = chunk.common.type == wire::switchml::Type::exponent_result ? Round::exponents : Round::values;
+    const bool acknowledged = chunk.common.type == wire::switchml::Type::acknowledgement;
+    if (slot.round != round || header.operation != slot.header.operation || header.chunk != slot.header.chunk ||
+        header.version != slot.header.version) {
+      return nothing(counters.stale);
+    }
+    const Place place = in_flight.place_of(slot);
+    const bool ahead_known = header.ahead_operation != wire::switchml::no_ahead;
+    const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
+                            header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
+    if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
+        header.op != slot.header.op || (acknowledged && !slot.header.acknowledge_only) ||
+        (round == Round::values && !acknowledged && header.elements != place.elements_on_wire()) ||
+        (round == Round::exponents && !ahead_known)) {
+      return malformed(counters, wire::ParseError::field);
+    }
+    return RoundResult{&slot, place, chunk.exponents, chunk.payload, chunk.masks};
   }
 
   [[nodiscard]] bool decode(const Slot& slot, const Place& place, const RoundResult& result) {
@@ -136,6 +173,9 @@ class SoftwareProfile {
   [[nodiscard]] wire::switchml::Common expected(bool checked) const {
     return {wire::switchml::Type::result, 0, config_.job_epoch, config_.folded_epochs, checked};
   }
+  [[nodiscard]] wire::switchml::Common own(wire::switchml::Type type) const {
+    return {type, static_cast<std::uint16_t>(config_.rank), config_.job_epoch, config_.rank_epoch, config_.checksums};
+  }
   // The packet as it may be believed, without its seal; false: it may not.
   [[nodiscard]] bool believe(RxView& packet, const wire::switchml::Common& common) {
     if (!seals_) return common.security == PacketSecurity::none;
@@ -143,32 +183,23 @@ class SoftwareProfile {
     return !packet.bytes.empty();
   }
 
-  // Of a round in flight, and of what this rank has sent to it.
   [[nodiscard]] static Answer read_result(std::span<const std::byte> bytes, const wire::switchml::Common& common,
                                           InFlight& in_flight, WorkerCounters& counters) {
     wire::switchml::ChunkPacket chunk;
     const wire::ParseError error = wire::switchml::parse_chunk(bytes, common, chunk);
     if (error != wire::ParseError::none) return malformed(counters, error);
-    const wire::switchml::ChunkHeader& header = chunk.header;
-    if (header.slot >= in_flight.slots.size()) return malformed(counters, wire::ParseError::field);
-    Slot& slot = in_flight.slots[header.slot];
-    const Round round = common.type == wire::switchml::Type::exponent_result ? Round::exponents : Round::values;
-    const bool acknowledged = common.type == wire::switchml::Type::acknowledgement;
-    if (slot.round != round || header.operation != slot.header.operation || header.chunk != slot.header.chunk ||
-        header.version != slot.header.version) {
-      return nothing(counters.stale);
-    }
-    const Place place = in_flight.place_of(slot);
-    const bool ahead_known = header.ahead_operation != wire::switchml::no_ahead;
-    const bool ahead_ours = header.ahead_operation == slot.header.ahead_operation &&
-                            header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
-    if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
-        header.op != slot.header.op || (acknowledged && !slot.header.acknowledge_only) ||
-        (round == Round::values && !acknowledged && header.elements != place.elements_on_wire()) ||
-        (round == Round::exponents && !ahead_known)) {
-      return malformed(counters, wire::ParseError::field);
-    }
-    return RoundResult{&slot, place, chunk.exponents, chunk.payload, chunk.masks};
+    if (chunk.header.slot >= in_flight.slots.size()) return malformed(counters, wire::ParseError::field);
+    return compare(chunk, in_flight, counters);
+  }
+
+  [[nodiscard]] static Answer read_run(std::span<const std::byte> bytes, const wire::switchml::Common& common,
+                                       const InFlight& in_flight, WorkerCounters& counters) {
+    wire::switchml::RunPacket all;
+    const wire::ParseError error = wire::switchml::parse_run(bytes, common, all);
+    if (error != wire::ParseError::none) return malformed(counters, error);
+    if (all.run.last_slot() >= in_flight.slots.size()) return malformed(counters, wire::ParseError::field);
+    counters.in_runs += all.run.size() - 1;
+    return all;
   }
 
   [[nodiscard]] static Answer read_waiting(std::span<const std::byte> bytes, const wire::switchml::Common& common,

@@ -70,6 +70,11 @@ class Stripes {
   [[nodiscard]] std::uint64_t count() const { return count_; }    // stripes on this lane
   [[nodiscard]] std::uint64_t chunks() const { return chunks_; }  // chunks on this lane
 
+  // Of the lane's chunks, so many in a row have numbers in a row, and all do from each multiple of it on: a power of two.
+  [[nodiscard]] std::uint64_t in_a_row() const {
+    return lanes_ == 1 ? std::uint64_t{1} << 63 : std::uint64_t{1} << (run_log_ + chunks_log_);
+  }
+
   [[nodiscard]] Chunk at(std::uint64_t index) const {
     const std::uint64_t own = stripe(index), stripe = number_of(own);
     const std::uint64_t place = index & ((std::uint64_t{1} << chunks_log_) - 1);  // in the stripe

@@ -76,10 +76,10 @@ std::size_t Switch::memory_bytes(const SwitchJobConfig& config) {
 std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks, std::size_t members,
                                 bool gathers) {
   const std::size_t row = (std::max(ranks, members) + 63) / 64 * sizeof(std::uint64_t);
-  // Rows of seen, told, quiet and asked; two places of Overtaken.
-  const std::size_t round = sizeof(SlotState) + sizeof(SlotRest) + 4 * row + 2 * sizeof(std::uint32_t);
+  // Rows of seen, told, quiet, later and asked; two places of Overtaken.
+  const std::size_t round = sizeof(SlotState) + sizeof(SlotRest) + 5 * row + 2 * sizeof(std::uint32_t);
   // Twice in an audience; newest and checked of Overtaken; what is below, and what is missing there.
-  const std::size_t member = sizeof(Member) + 2 * sizeof(Endpoint) + 4 * sizeof(std::uint64_t) +
+  const std::size_t member = sizeof(Member) + 2 * sizeof(Endpoint) + 4 * sizeof(std::uint64_t) + windows * sizeof(Owed) +
                              sizeof(wire::switchml::Ranks) + sizeof(Job::Reported);
   const std::size_t rank = sizeof(std::uint32_t) + sizeof(Origin);  // its epoch, and where it is
   return memory_bytes(packet_elements, slots, gathers ? ranks : 0) + sizeof(Job) + std::size_t{slots} * windows * 2 * round +
@@ -124,6 +124,11 @@ void Switch::append_state(std::vector<std::byte>& out) const {
     append_bytes(out, job->config.epoch);
     for (const std::uint32_t unheard : job->audience.unheard()) append_bytes(out, unheard);
     for (const std::uint64_t asked : job->audience.asked().words()) append_bytes(out, asked);
+    for (const Owed& owed : job->owed) {
+      append_bytes(out, owed.count, owed.newest.has_value());
+      if (owed.newest) append_bytes(out, owed.newest->first, owed.newest->second);
+      for (std::uint32_t i = 0; i < owed.count; ++i) append_bytes(out, owed.rounds[i]);
+    }
     for (const SlotState& slot : job->slots) {
       append_bytes(out, slot.used);
       if (!slot.used) continue;
@@ -132,7 +137,7 @@ void Switch::append_state(std::vector<std::byte>& out) const {
                    slot.first_rank, slot.other_rank, slot.mismatch ? job->rest_of(slot).other_signature : 0, slot.dtype,
                    slot.op, slot.quiet);
       for (std::size_t i = 0; slot.quiet && i < job->config.members.size(); ++i) {
-        append_bytes(out, job->quiet.contains(job->number_of(slot), i));
+        append_bytes(out, job->quiet.contains(job->number_of(slot), i), job->later.contains(job->number_of(slot), i));
       }
       for (std::size_t bit = 0; bit < job->expected(slot); ++bit) {
         append_bytes(out, job->seen.contains(job->number_of(slot), bit));
@@ -192,6 +197,8 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
   job->seen = BitRows(job->slots.size(), job->origins.size());
   job->told = BitRows(job->slots.size(), members);
   job->quiet = BitRows(job->slots.size(), members);
+  job->later = BitRows(job->slots.size(), members);
+  job->owed.resize(members * windows);
   if (!job->is_root()) job->asked = BitRows(job->slots.size(), members);
   for (Job::Window& window : job->of_window) window.overtaken = stream::Overtaken(config.slots, members);
   job->memory = memory;
@@ -236,6 +243,7 @@ void Switch::on_packet(const RxView& packet, Time now, Sink& sink) {
   switch (common.type) {
     case wire::switchml::Type::contribution:
     case wire::switchml::Type::exponent_contribution:
+    case wire::switchml::Type::empty_contributions:
       if (Job* const job = find(common.job_epoch)) {
         on_contribution(*job, packet, common, now, sink);
       } else {
@@ -273,17 +281,42 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
   counters.bytes += packet.bytes.size();
   const auto sender = believe(job, packet, common);
   if (!sender) return;
+  if (common.type == wire::switchml::Type::empty_contributions) return on_run(job, *sender, packet, common, now, sink);
   wire::switchml::ChunkPacket chunk;
-  if (!has_shape(job, *sender, packet, common, chunk)) return;
-  SlotState* const slot = place(job, packet, common, chunk.header, sink);
-  if (slot == nullptr) return;
+  if (has_shape(job, *sender, packet, common, chunk)) take(job, *sender, packet, chunk, now, sink);
+}
+
+// A rank's, of what it begins at a time. It sends a run in the place of the first member, so behind all chunks before that.
+void Switch::on_run(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common, Time now,
+                    Sink& sink) {
+  wire::switchml::RunPacket all;
+  if (sender.from_switch || wire::switchml::parse_run(packet.bytes, common, all) != wire::ParseError::none)
+    return job.drop(job.counters.dropped_shape, packet);
+  const wire::switchml::ChunkHeader& first = all.run.first;
+  if (!job.has_slot(all.run.last_slot())) return job.drop(job.counters.dropped_slot, packet);
+  job.counters.in_runs += all.run.size() - 1;
+  Sender each = sender;
+  each.in_run = true;
+  std::uint64_t latest = 0;
+  all.for_each([&](const wire::switchml::ChunkPacket& chunk) {
+    const SlotState* const slot = take(job, each, packet, chunk, now, sink);
+    if (slot != nullptr) latest = std::max(latest, slot->place);
+  });
+  tell_losses(job, std::size_t{first.slot} * 2, latest, {first.operation, first.chunk, true}, sender.member, now, sink);
+}
+
+Switch::SlotState* Switch::take(Job& job, const Sender& sender, const RxView& packet,
+                                const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink) {
+  SlotState* const slot = place(job, packet, chunk.common, chunk.header, sink);
+  if (slot == nullptr) return nullptr;
   if (slot->mismatch || slot->signature != chunk.header.signature) {
-    answer_mismatch(job, *slot, packet, sender->rank, chunk.header.signature, now, sink);
-  } else if (job.has(*slot, sender->rank)) {
-    answer_repeat(job, *slot, *sender, packet, common, chunk.header, now, sink);
+    answer_mismatch(job, *slot, packet, sender.rank, chunk.header.signature, now, sink);
+  } else if (job.has(*slot, sender.rank)) {
+    answer_repeat(job, *slot, sender, packet, chunk.common, chunk.header, now, sink);
   } else {
-    add_contribution(job, *slot, *sender, packet, common, chunk, now, sink);
+    add_contribution(job, *slot, sender, packet, chunk, now, sink);
   }
+  return slot;
 }
 
 std::optional<Switch::Sender> Switch::believe(Job& job, RxView& packet, const wire::switchml::Common& common) {
@@ -300,7 +333,7 @@ std::optional<Switch::Sender> Switch::believe(Job& job, RxView& packet, const wi
   if (common.rank_epoch != epoch) return drop(counters.dropped_rank_epoch);
   if (packet.source != origin.endpoint) return drop(counters.dropped_source);
   if (!job.believe_member(origin.member, packet, common)) return drop(counters.dropped_seal);
-  return Sender{rank, origin.member, origin.is_switch, summed};
+  return Sender{rank, origin.member, origin.is_switch, summed, false};
 }
 
 bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common,
@@ -356,7 +389,10 @@ void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeade
   SlotState& slot = job.slots[number];
   Job::Window& window = job.of_window[job.window_of(number)];
   if (slot.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
-  if (slot.quiet) job.quiet.clear(number);
+  if (slot.quiet) {
+    job.quiet.clear(number);
+    job.later.clear(number);
+  }
   slot = {.operation = header.operation,
           .chunk = header.chunk,
           .signature = header.signature,
@@ -384,7 +420,7 @@ void Switch::answer_repeat(Job& job, SlotState& slot, const Sender& sender, cons
                            const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header, Time now,
                            Sink& sink) {
   if (slot.complete) {
-    answer_result(job, slot, sender.member, header, now, sink);
+    answer_result(job, slot, sender, header, now, sink);
   } else if (job.is_root() || !(slot.sent || slot.ordered())) {
     answer_waiting(job, slot, sender.member, now, sink);
   } else if (slot.fits(header)) {
@@ -395,34 +431,37 @@ void Switch::answer_repeat(Job& job, SlotState& slot, const Sender& sender, cons
 }
 
 void Switch::add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
-                              const wire::switchml::Common& common, const wire::switchml::ChunkPacket& chunk, Time now,
-                              Sink& sink) {
+                              const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink) {
   if (!accumulate(job, slot, chunk)) return job.drop(job.counters.dropped_shape, packet);
   // What a child switch passes on unsummed says nothing of its other ranks.
   if (chunk.header.acknowledge_only && (!sender.from_switch || sender.summed)) {
     slot.quiet = true;
     job.quiet.insert(job.number_of(slot), sender.member);
+    if (chunk.header.later) job.later.insert(job.number_of(slot), sender.member);
   }
-  if (job.may_learn(common, chunk.header)) job.alike.learn(packet.bytes);
-  job.count_in(slot, job.bit_of(slot, sender.rank), sender.member, common.checked);
+  if (job.may_learn(chunk.common, chunk.header)) job.alike.learn(packet.bytes);
+  job.count_in(slot, job.bit_of(slot, sender.rank), sender.member, chunk.common.checked);
   if (slot.ordered() && !job.is_root()) {
     pass_up(job, packet, sink);
     ++job.counters.passed_up;
   } else if (slot.arrived == job.expected(slot)) {
     complete(job, slot, sink);
   }
-  if (!sender.from_switch || !slot.ordered()) tell_losses(job, slot, sender.member, now, sink);
+  const bool tells = !sender.in_run && !(sender.from_switch && slot.ordered());
+  if (tells) tell_losses(job, job.number_of(slot), slot.place, slot.identity(), sender.member, now, sink);
 }
 
 // One packet for one, however soon: the last answer may be lost, and its rank finds that out by other results.
-void Switch::answer_result(Job& job, SlotState& slot, std::size_t member, const wire::switchml::ChunkHeader& repeat,
+void Switch::answer_result(Job& job, SlotState& slot, const Sender& sender, const wire::switchml::ChunkHeader& repeat,
                            Time now, Sink& sink) {
+  const std::size_t member = sender.member;
   const bool quiet = slot.quiet && job.quiet.contains(job.number_of(slot), member);
-  const bool longer = !quiet && repeat.elements < slot.elements;
+  const bool longer = sender.in_run || (!quiet && repeat.elements < slot.elements);
   if (longer && !may_tell(job, slot, member, now)) return void(++job.counters.repeats_silent);
   ++job.counters.repeats_answered;
+  const auto number = static_cast<std::uint32_t>(job.number_of(slot));
+  if (quiet) return acknowledge(job, {&number, 1}, member, sink);
   ++job.counters.results_sent;
-  if (quiet) return acknowledge(job, slot, member, sink);
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), job.audience.rank(member));
   if (job.audience.asked(member, job.number_of(slot))) {
@@ -527,38 +566,78 @@ void Switch::send_result(Job& job, SlotState& slot, Sink& sink) {
     sink.multicast(job.packet_of(slot), job.audience.everyone());
     return;
   }
-  job.counters.results_sent += members;
+  job.counters.results_sent += members - quiet;
   for (std::size_t i = 0; i < members; ++i) {
     if (job.quiet.contains(job.number_of(slot), i)) {
-      acknowledge(job, slot, i, sink);
+      owe(job, slot, i, sink);
     } else {
       sink.multicast(job.packet_of(slot), job.audience.rank(i));
     }
   }
 }
 
-// The round's result without its values.
-void Switch::acknowledge(Job& job, const SlotState& slot, std::size_t member, Sink& sink) {
-  const std::size_t number = job.number_of(slot);
-  const wire::switchml::ChunkHeader header{.operation = slot.operation,
-                                           .chunk = slot.chunk,
-                                           .signature = slot.signature,
-                                           .slot = static_cast<std::uint16_t>(number / 2),
-                                           .version = static_cast<std::uint8_t>(number % 2),
-                                           .exponents = slot.exponents,
-                                           .ahead_operation = slot.ahead_operation,
-                                           .ahead_chunk = slot.ahead_chunk,
-                                           .dtype = slot.dtype,
-                                           .op = slot.op};
-  const wire::switchml::Common common{wire::switchml::Type::acknowledgement, 0, job.config.epoch, job.folded_epochs,
-                                      slot.checked};
-  const std::byte* const exponents = job.rest[number].exponents.data();
-  ++job.counters.acknowledgements;
-  job.send(job.member(member).endpoint, wire::switchml::chunk_packet_bytes(header), sink, [&](std::span<std::byte> packet) {
-    wire::switchml::write_chunk_header(packet, common, header);
-    std::memcpy(packet.data() + wire::switchml::chunk_header_bytes, exponents, slot.exponents);
-    wire::switchml::seal(packet);
-  });
+// The round is complete, and the member wants no values of it.
+void Switch::owe(Job& job, const SlotState& slot, std::size_t member, Sink& sink) {
+  const auto number = static_cast<std::uint32_t>(job.number_of(slot));
+  const std::pair identity(slot.operation, slot.chunk);
+  Owed& owed = job.owed_to(member, number);
+  const auto end = owed.rounds.begin() + owed.count;
+  if (std::find(owed.rounds.begin(), end, number) == end) owed.rounds[owed.count++] = number;
+  const bool later = job.later.contains(number, member);
+  if (later && identity > owed.newest && owed.count < owed.rounds.size()) return;
+  if (!later) owed.newest = std::max(owed.newest, std::optional(identity));
+  const std::span rounds = std::span(owed.rounds).first(std::exchange(owed.count, 0));
+  std::sort(rounds.begin(), rounds.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return job.slots[a].identity() < job.slots[b].identity(); });
+  acknowledge(job, rounds, member, sink);
+}
+
+// The rounds' results without their values, in the order of their identities. One that has gone on since was answered.
+void Switch::acknowledge(Job& job, std::span<const std::uint32_t> rounds, std::size_t member, Sink& sink) {
+  using wire::switchml::Type;
+  wire::switchml::Run run;
+  std::array<const std::byte*, wire::switchml::Run::most> exponents;
+  bool checked = false;
+  const auto send = [&] {
+    const bool alone = run.size() == 1;
+    const wire::switchml::Common common{alone ? Type::acknowledgement : Type::acknowledgements, 0, job.config.epoch,
+                                        job.folded_epochs, std::exchange(checked, false)};
+    const wire::switchml::ChunkHeader only = run.member(0);
+    const std::size_t header = alone ? wire::switchml::chunk_header_bytes : wire::switchml::run_header_bytes;
+    ++job.counters.results_sent;
+    ++job.counters.acknowledgements;
+    job.send(job.member(member).endpoint, header + wire::switchml::padded_exponents(run.size() * only.exponents), sink,
+             [&](std::span<std::byte> packet) {
+               alone ? wire::switchml::write_chunk_header(packet, common, only)
+                     : wire::switchml::write_run_header(packet, common, run);
+               for (std::size_t i = 0; i < run.size(); ++i) {
+                 std::memcpy(packet.data() + header + i * only.exponents, exponents[i], only.exponents);
+               }
+               wire::switchml::seal(packet);
+             });
+    run = {};
+  };
+  for (const std::uint32_t number : rounds) {
+    const SlotState& slot = job.slots[number];
+    if (!slot.complete || !slot.quiet || !job.quiet.contains(number, member)) continue;
+    const wire::switchml::ChunkHeader header{.operation = slot.operation,
+                                             .chunk = slot.chunk,
+                                             .signature = slot.signature,
+                                             .slot = static_cast<std::uint16_t>(number / 2),
+                                             .version = static_cast<std::uint8_t>(number % 2),
+                                             .exponents = slot.exponents,
+                                             .ahead_operation = slot.ahead_operation,
+                                             .ahead_chunk = slot.ahead_chunk,
+                                             .dtype = slot.dtype,
+                                             .op = slot.op};
+    if (!run.take(header)) {
+      send();
+      static_cast<void>(run.take(header));
+    }
+    exponents[run.size() - 1] = job.rest[number].exponents.data();
+    checked |= slot.checked;
+  }
+  if (run.size() != 0) send();
 }
 
 bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
@@ -577,20 +656,23 @@ bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
   return true;
 }
 
-// Not for child switches: they decide by themselves, as they send sums in the order in which their ranks let them.
-void Switch::tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink) {
-  stream::Overtaken& overtaken = job.of_window[job.window_of(job.number_of(slot))].overtaken;
-  overtaken.contributed(static_cast<std::uint32_t>(member), slot.place, [&](std::uint32_t round, std::uint64_t place) {
+// By the contribution at a place, which the member sends behind all rounds before `behind`. Not for child switches: they
+// decide by themselves, as they send sums in the order in which their ranks let them.
+void Switch::tell_losses(Job& job, std::size_t number, std::uint64_t place, const Identity& behind, std::size_t member,
+                         Time now, Sink& sink) {
+  stream::Overtaken& overtaken = job.of_window[job.window_of(number)].overtaken;
+  overtaken.contributed(static_cast<std::uint32_t>(member), place, [&](std::uint32_t round, std::uint64_t opened) {
     SlotState& other = job.slots[round];
     const std::uint32_t rank = job.config.tree ? job.config.tree->below[member].front() : static_cast<std::uint32_t>(member);
-    if (other.place != place || other.complete || other.mismatch || job.has(other, rank)) return;
+    if (other.place != opened || other.complete || other.mismatch || job.has(other, rank)) return true;
     const bool from_switch = job.config.tree && job.config.tree->is_switch[member];
-    if (from_switch && other.ordered()) return;  // one bit says nothing of its ranks
-    if (!may_tell(job, other, member, now)) return;
+    if (from_switch && other.ordered()) return true;              // one bit says nothing of its ranks
+    if (other.values && other.identity() > behind) return false;  // another rank's run was sooner
+    if (!may_tell(job, other, member, now)) return true;
     ++job.counters.losses_told;
-    tell_waiting(
-        job, other, member, sink,
-        from_switch ? static_cast<std::uint32_t>(job.number_of(slot)) : wire::switchml::WaitingPacket::not_overtaken);
+    tell_waiting(job, other, member, sink,
+                 from_switch ? static_cast<std::uint32_t>(number) : wire::switchml::WaitingPacket::not_overtaken);
+    return true;
   });
 }
 

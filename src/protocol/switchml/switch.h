@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -62,6 +63,7 @@ struct JobCounters {
   std::uint64_t chunks = 0;              // completed rounds, exponent-only ones included
   std::uint64_t results_sent = 0;        // datagrams
   std::uint64_t acknowledgements = 0;    // of `results_sent`: without values, to those that want none
+  std::uint64_t in_runs = 0;             // of several chunks' contributions in a packet, all but one
   std::uint64_t results_to_group = 0;    // of `results_sent`: one for all that listen to the group
   std::uint64_t group_unheard = 0;       // ranks taken out of the group: they do not receive it; no packets
   std::uint64_t repeats_answered = 0;    // a repeat of a complete chunk: unicast result
@@ -92,6 +94,7 @@ struct JobCounters {
         {"chunks", &C::chunks, other},
         {"results_sent", &C::results_sent, other},
         {"acknowledgements", &C::acknowledgements, other},
+        {"in_runs", &C::in_runs, more},
         {"results_to_group", &C::results_to_group, other},
         {"group_unheard", &C::group_unheard, other},
         {"repeats_answered", &C::repeats_answered, outcome},
@@ -200,6 +203,7 @@ class Switch {
 
  private:
   struct SlotState;
+  using Identity = std::tuple<std::uint64_t, std::uint32_t, bool>;  // of a round: operation, chunk, values
 
   void on_packet(const RxView& packet, Time now, Sink& sink);
   void on_unknown_job(const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
@@ -207,10 +211,15 @@ class Switch {
   struct Sender {
     std::uint16_t rank;
     std::size_t member;
-    bool from_switch, summed;
+    bool from_switch, summed, in_run;
   };
   [[nodiscard]] bool add_fast(const RxView& packet, Time now, Sink& sink);  // false: nothing was done
   void on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  void on_run(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common, Time now,
+              Sink& sink);
+  // The round that it belongs to; null: it was dropped.
+  SlotState* take(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::ChunkPacket& chunk, Time now,
+                  Sink& sink);
   // Nothing, false and null: the packet is dropped, and counted. believe() takes the seal off.
   [[nodiscard]] static std::optional<Sender> believe(Job& job, RxView& packet, const wire::switchml::Common& common);
   [[nodiscard]] static bool has_shape(Job& job, const Sender& sender, const RxView& packet,
@@ -222,17 +231,18 @@ class Switch {
   void answer_repeat(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
                      const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header, Time now, Sink& sink);
   void add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
-                        const wire::switchml::Common& common, const wire::switchml::ChunkPacket& chunk, Time now,
-                        Sink& sink);
+                        const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, const SlotState& slot);
   void complete(Job& job, SlotState& slot, Sink& sink);
   void send_result(Job& job, SlotState& slot, Sink& sink);
-  static void acknowledge(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
-  void answer_result(Job& job, SlotState& slot, std::size_t member, const wire::switchml::ChunkHeader& repeat, Time now,
+  static void owe(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
+  static void acknowledge(Job& job, std::span<const std::uint32_t> rounds, std::size_t member, Sink& sink);
+  void answer_result(Job& job, SlotState& slot, const Sender& sender, const wire::switchml::ChunkHeader& repeat, Time now,
                      Sink& sink);
   [[nodiscard]] static bool may_tell(Job& job, SlotState& slot, std::size_t member, Time now);
-  static void tell_losses(Job& job, const SlotState& slot, std::size_t member, Time now, Sink& sink);
+  static void tell_losses(Job& job, std::size_t number, std::uint64_t place, const Identity& behind, std::size_t member,
+                          Time now, Sink& sink);
   static void tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink,
                            std::uint32_t overtaken_by = wire::switchml::WaitingPacket::not_overtaken);
   static void answer_waiting(Job& job, SlotState& slot, std::size_t member, Time now, Sink& sink);

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/bit_rows.h"
@@ -95,6 +97,14 @@ struct SlotRest {
   std::array<std::byte, wire::switchml::max_blocks> exponents{};
 };
 
+// Of a member and a window. Acknowledgements that may come with a later one wait for it.
+struct Owed {
+  std::array<std::uint32_t, wire::switchml::Run::most> rounds{};  // by number of their slots' states
+  std::uint32_t count = 0;
+  // The newest round, as (operation, chunk), that the member was acknowledged at once: nothing before waits for it.
+  std::optional<std::pair<std::uint64_t, std::uint32_t>> newest;
+};
+
 // From where a rank's contributions are taken: from itself, or from the switch that it is below.
 struct alignas(32) Origin {
   static constexpr std::uint16_t no_member = UINT16_MAX;
@@ -133,6 +143,8 @@ struct alignas(cache_line) Switch::Job {
   std::vector<SlotRest> rest;  // by slot state
   BitRows told;                // by member: answered, with whatever it was, since told_since
   BitRows quiet;               // by member: wants no values; of a child switch, all below it. Of use in slots that say so
+  BitRows later;               // by member: is content if it is told with a later round. As `quiet`
+  std::vector<Owed> owed;      // [member * windows + window]
   BitRows asked;  // by member, at a switch with a parent: repeated a contribution, and waits for what the parent says
   std::size_t gathered_at = 0, gathered_bytes = 0;
   DropSources<JobCounters> drops;
@@ -190,6 +202,9 @@ struct alignas(cache_line) Switch::Job {
 
   [[nodiscard]] bool has_slot(std::uint32_t number) const { return number < config.slots * switchml::windows; }
   [[nodiscard]] std::size_t window_of(std::size_t number) const { return number < config.slots * 2 ? 0 : 1; }
+  [[nodiscard]] Owed& owed_to(std::size_t member, std::size_t number) {
+    return owed[member * switchml::windows + window_of(number)];
+  }
 
   // A rank whose call with this number is of the other kind has its chunks in the other window. They are met when an
   // operation begins in this one: their rounds cannot end.

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -59,6 +60,17 @@ struct Worker::Impl {
     return std::bit_floor(std::max(1U, config.run_bytes / (config.packet_elements * 4)));
   }
 
+  // Where some chunks travel without values. A loss holds up its whole group, so groups are as short as saves most of the
+  // bytes, but in long windows, where more of them go on.
+  [[nodiscard]] std::uint64_t group_of(const ActiveOperation& active) const {
+    const stream::Collective collective = active.operation.collective;
+    const bool to_some = collective == stream::Collective::reduce || collective == stream::Collective::reduce_scatter;
+    if (config.chip || !(to_some || stream::spreads(active.operation))) return 1;
+    const std::uint32_t suits = std::min({std::max(4U, config.slots / 16), config.slots / 4, wire::switchml::Run::most});
+    const std::uint64_t most = std::max(1U, config.group != 0 ? config.group : suits);
+    return std::bit_floor(std::min(most, active.stripes.in_a_row()));
+  }
+
   // Scans a chunk's stripe for exponents, once.
   void scan(const Place& place) {
     const auto& stripes = place.active->stripes;
@@ -73,9 +85,58 @@ struct Worker::Impl {
 
   // ---- sending
 
-  // Opens the round that the slot's chunk needs: exponents first, unless the look-ahead brought them.
+  // The slot is free for its chunk, which begins with its group.
   void start_chunk(Slot& slot, ActiveOperation& active, bool exponents_known, Time now, Sink& sink) {
+    slot.exponents_known = exponents_known;
+    if (active.group == 1) {
+      open(slot, active);
+      return transmit_first(slot, {&active, &slot.chunk}, now, sink);
+    }
+    rest(slot);
+    slot.ready = true;
+    const Group group(active, slot.chunk.index);
+    // The last one is the last to be free, as a rule.
+    for (std::uint64_t index = group.end; index-- > group.first;) {
+      const Slot& member = in_flight.slot_at(active.window, active.base + index);
+      if (!member.ready || member.position != active.base + index) return;
+    }
+    for (std::uint64_t index = group.first; index < group.end; ++index) {
+      open(in_flight.slot_at(active.window, active.base + index), active);
+    }
+    for (std::uint64_t index = group.first; index < group.end; ++index) {
+      Slot& member = in_flight.slot_at(active.window, active.base + index);
+      if (member.transmissions == 0) transmit_group(member, active, group, now, sink);
+    }
+  }
+
+  // The first transmission of a group's chunk; without values, of all behind it too that fit into its packet.
+  void transmit_group(Slot& slot, ActiveOperation& active, const Group& group, Time now, Sink& sink) {
+    wire::switchml::Run run;
+    std::array<Slot*, wire::switchml::Run::most> slots;
+    for (std::uint64_t index = slot.chunk.index; index < group.end; ++index) {
+      Slot& member = in_flight.slot_at(active.window, active.base + index);
+      if (member.round == Round::values && member.transmissions == 0 && member.header.elements == 0 &&
+          run.take(member.header)) {
+        slots[run.size() - 1] = &member;
+      } else if (&member == &slot) {
+        break;
+      }
+    }
+    if (run.size() < 2) return transmit_first(slot, {&active, &slot.chunk}, now, sink);
+    const std::span members = std::span(slots).first(run.size());
+    ++counters.runs_sent;
+    profile.send_run(run, members, in_flight, sink);
+    for (Slot* const member : members) {
+      begin(*member, {&active, &member->chunk}, now);
+      sent(*member, now);
+    }
+  }
+
+  // Opens the round that the slot's chunk needs: exponents first, unless the look-ahead brought them.
+  void open(Slot& slot, ActiveOperation& active) {
     const Place place{&active, &slot.chunk};
+    const bool exponents_known = slot.exponents_known;
+    slot.ready = false;
     NETSUM_CHECK(slot.chunk.index < active.stripes.chunks() && slot.position == active.base + slot.chunk.index &&
                  slot.window == active.window);
     slot.header.operation = active.operation.number;
@@ -85,7 +146,7 @@ struct Worker::Impl {
       ++counters.exponent_rounds;
       slot.round = Round::exponents;
       slot.header.elements = 0;
-      slot.header.masks = slot.header.acknowledge_only = false;
+      slot.header.masks = slot.header.acknowledge_only = slot.header.later = false;
       slot.header.dtype = DType::int32;
       slot.header.op = ReduceOp::sum;
       slot.ahead = slot.chunk;
@@ -93,7 +154,7 @@ struct Worker::Impl {
     } else {
       start_values(slot, place);
     }
-    transmit_first(slot, place, now, sink);
+    slot.transmissions = 0;
   }
 
   void start_values(Slot& slot, const Place& place) {
@@ -112,6 +173,7 @@ struct Worker::Impl {
     slot.header.dtype = active.wire.dtype;
     slot.header.op = active.wire.op;
     slot.header.acknowledge_only = !stream::takes(active.operation, config.rank, of_part);
+    slot.header.later = slot.header.acknowledge_only && another_without(active, slot.chunk.index);
     // §4.6, look-ahead: this slot's next chunk, if its operation was already submitted.
     in_flight.look_ahead(slot);
     if (slot.next != Slot::no_next && slot.next - slot.header.operation < wire::switchml::no_ahead &&
@@ -124,6 +186,14 @@ struct Worker::Impl {
     }
   }
 
+  // Whether this rank takes no result of another chunk behind this one in its group.
+  [[nodiscard]] bool another_without(const ActiveOperation& active, std::uint64_t index) const {
+    for (const Group group(active, index); ++index < group.end;) {
+      if (!stream::takes(active.operation, config.rank, active.stripes.at(index).part)) return true;
+    }
+    return false;
+  }
+
   void name_ahead(Slot& slot, ActiveOperation& of) {
     scan({&of, &slot.ahead});
     slot.header.ahead_operation = static_cast<std::uint8_t>(of.operation.number - slot.header.operation);
@@ -132,8 +202,12 @@ struct Worker::Impl {
   }
 
   void transmit_first(Slot& slot, const Place& place, Time now, Sink& sink) {
-    slot.header.version = slot.version;
     if (!profile.has_number(slot)) return use_up(slot);
+    begin(slot, place, now);
+    transmit(slot, place, now, sink);
+  }
+
+  void begin(Slot& slot, const Place& place, Time now) {
     slot.sent = now;
     tail.on_sent(now);
     slot.together = place.active->together;
@@ -142,11 +216,20 @@ struct Worker::Impl {
     set_held(slot, false);
     slot.order = ++counters.contributions;
     if (slot.round == Round::values && place.active->scanned) profile.examine(slot, place);
-    transmit(slot, place, now, sink);
+  }
+
+  void rest(Slot& slot) {
+    slot.round = Round::idle;
+    slot.deadline = never;
+    set_held(slot, false);
   }
 
   void transmit(Slot& slot, const Place& place, Time now, Sink& sink) {
     profile.send(slot, place, in_flight, sink);
+    sent(slot, now);
+  }
+
+  void sent(Slot& slot, Time now) {
     ++slot.transmissions;
     slot.lost = false;
     slot.repeated = now;
@@ -198,10 +281,19 @@ struct Worker::Impl {
     }
     const Answer answer = profile.read(packet, in_flight, failure.has_value(), counters);
     if (const auto* const result = std::get_if<RoundResult>(&answer)) return on_result(*result, now, sink);
+    if (const auto* const run = std::get_if<wire::switchml::RunPacket>(&answer)) return on_run(*run, now, sink);
     if (const auto* const waiting = std::get_if<wire::switchml::WaitingPacket>(&answer)) {
       return on_waiting(*waiting, now, sink);
     }
     if (const auto* const why = std::get_if<WorkerFailure>(&answer); why != nullptr && !failure) failure = *why;
+  }
+
+  // One after the other: each may free the last slot of a group, and what is sent then is no news of this packet.
+  void on_run(const wire::switchml::RunPacket& all, Time now, Sink& sink) {
+    all.for_each([&](const wire::switchml::ChunkPacket& chunk) {
+      const Answer answer = SoftwareProfile::compare(chunk, in_flight, counters);
+      if (const auto* const result = std::get_if<RoundResult>(&answer)) on_result(*result, now, sink);
+    });
   }
 
   // The round in flight has its result (Alg. 4, l. 10-18).
@@ -213,8 +305,9 @@ struct Worker::Impl {
     ++counters.results;
     tail.on_answer(now);
     // Packets of exponents alone are short: where bandwidth counts, their round trips are too short for packets of values.
+    // What waits for a later chunk's answer may wait for the repair of that.
     values_answered = values_answered || slot.round == Round::values;
-    if (slot.round == Round::values || !values_answered) {
+    if ((slot.round == Round::values && !slot.header.later) || !values_answered) {
       timer.answered(now - slot.sent, now - slot.repeated, slot.together);
     }
     if (slot.transmissions == 1) {
@@ -224,7 +317,7 @@ struct Worker::Impl {
     newest = std::max(newest, slot.order);
     if (slot.round == Round::values && first_window == 0) first_window = counters.contributions;
     active.together = true;
-    slot.version ^= 1;
+    slot.header.version = slot.version ^= 1;
     if (slot.version == 0) ++slot.number;
 
     if (slot.round == Round::exponents) {
@@ -245,9 +338,7 @@ struct Worker::Impl {
     slot.position += in_flight.each;
     if (--active.remaining == 0) finish(active.operation.number);
     if (slot.next == Slot::no_next) {
-      slot.round = Round::idle;
-      slot.deadline = never;
-      set_held(slot, false);
+      rest(slot);
     } else {
       slot.chunk = slot.ahead;
       start_chunk(slot, in_flight.at(slot.next), ahead_known, now, sink);
@@ -366,12 +457,14 @@ void Worker::append_state(std::vector<std::byte>& out) const {
     for (const bool nonfinite : active.nonfinite) append_bytes(out, nonfinite);
   }
   for (const Slot& slot : in_flight.slots) {
-    append_bytes(out, slot.position, slot.round, slot.version);
+    append_bytes(out, slot.position, slot.round, slot.version, slot.ready);
     w.profile.append_state(slot, out);
+    if (slot.ready) append_bytes(out, slot.exponents_known);
+    if (slot.ready && slot.exponents_known) append_bytes(out, slot.all);
     if (slot.round == Round::idle) continue;
     const wire::switchml::ChunkHeader& h = slot.header;
     append_bytes(out, h.operation, h.chunk, h.signature, h.masks, h.exponents, h.elements, h.ahead_operation, h.ahead_chunk,
-                 h.dtype, h.op, h.acknowledge_only, slot.all);
+                 h.dtype, h.op, h.acknowledge_only, h.later, slot.all);
   }
 }
 
@@ -399,6 +492,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.exchanged = active.scanned && !w.config.fixed_exponent;
   active.stripes = Stripes(stream::wire_elements(operation), operation.number, chunk_elements,
                            {w.config.lane, w.config.lanes, w.run_chunks()}, active.scanned, active.operation.parts);
+  active.group = w.group_of(active);
   active.window = in_flight.slots.size() == in_flight.each ? 0 : window_of(active.operation);
   std::uint64_t& end_position = in_flight.end_position[active.window];
   active.base = end_position;
@@ -416,7 +510,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   const std::uint64_t last = std::min<std::uint64_t>(end_position, active.base + in_flight.each);
   for (std::uint64_t position = active.base; position < last; ++position) {
     Slot& slot = in_flight.slot_at(active.window, position);
-    if (slot.round != Round::idle) continue;
+    if (slot.round != Round::idle || slot.ready) continue;
     NETSUM_CHECK(slot.position == position);  // the next chunk of an idle slot
     slot.chunk = active.stripes.at(position - active.base);
     w.start_chunk(slot, active, false, now, sink);

@@ -34,6 +34,7 @@ struct WorkerConfig {
   std::uint32_t folded_epochs = 0;  // wire::fold_epochs of all ranks
   std::uint32_t packet_elements = 256;
   std::uint32_t slots = 64;                     // of each window (windows.h)
+  std::uint32_t group = 0;                      // most chunks that begin together, in tests; 0: as many as suit the window
   std::uint32_t lane = 0, lanes = 1;            // this lane's share of the runs of stripes
   std::uint32_t run_bytes = default_run_bytes;  // of stripes that follow each other on a lane; the same at all ranks
   Endpoint aggregator;
@@ -57,7 +58,9 @@ struct WorkerConfig {
 
 struct WorkerCounters {
   std::uint64_t contributions = 0, retransmissions = 0, exponent_rounds = 0;
+  std::uint64_t runs_sent = 0;  // of `contributions` without values, several in one packet: packets
   std::uint64_t results = 0;
+  std::uint64_t in_runs = 0;  // of several chunks' answers in a packet, all but one
   std::uint64_t waiting = 0;  // "have yours"
   std::uint64_t losses = 0;   // "yours is missing"
   std::uint64_t stale = 0;    // of any type; no slot waits for it any more
@@ -73,7 +76,9 @@ struct WorkerCounters {
         {"contributions", &C::contributions, other},
         {"retransmissions", &C::retransmissions, other},
         {"exponent_rounds", &C::exponent_rounds, other},
+        {"runs_sent", &C::runs_sent, other},
         {"results", &C::results, outcome},
+        {"in_runs", &C::in_runs, more},
         {"waiting", &C::waiting, outcome},
         {"losses", &C::losses, outcome},
         {"stale", &C::stale, outcome},

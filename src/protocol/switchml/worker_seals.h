@@ -35,7 +35,8 @@ class WorkerSeals {
     seal::Opener& opener = result ? results_ : *down_;
     const auto opened = opener.open(packet, wire::switchml::common_bytes, room_);
     // A result ends a chunk once, whatever comes again. Words on what is missing count each time.
-    const bool idempotent = result || common.type == wire::switchml::Type::acknowledgement;
+    const bool idempotent = result || common.type == wire::switchml::Type::acknowledgement ||
+                            common.type == wire::switchml::Type::acknowledgements;
     if (!opened || (!idempotent && !window_.take(opened->counter))) return {};
     return opened->bytes;
   }
