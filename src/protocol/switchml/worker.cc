@@ -297,6 +297,8 @@ struct Worker::Impl {
     transmit(slot, in_flight.place_of(slot), now, sink);
   }
 
+  [[nodiscard]] bool waits() const { return in_flight.front != in_flight.back && !failure; }
+
   // Repeats the last packets. Not those of an operation that a rank may not have begun.
   void probe(Time now, Sink& sink) {
     std::array<Slot*, stream::TailProbe::packets> last{};
@@ -416,7 +418,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   Impl& w = *impl_;
   const std::uint64_t results_before = w.counters.results;
   for (const RxView& packet : packets) w.on_packet(packet, now, sink);
-  if (w.in_flight.front != w.in_flight.back) w.tail.listen(w.timer);
+  if (w.waits()) w.tail.listen(w.timer);
 
   // A result shows that the stragglers are back: from now on silence indicates loss.
   if (w.held != 0 && w.counters.results > results_before) {
@@ -432,10 +434,9 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 // Alg. 4, l. 20-22.
 void Worker::on_timer(Time now, Sink& sink) {
   Impl& w = *impl_;
-  if (now >= w.tail.next()) {
-    const bool due = w.tail.due(w.timer, now), waits = w.in_flight.front != w.in_flight.back && !w.failure;
-    if (due && waits) w.probe(now, sink);
-    if (waits) w.tail.listen(w.timer);
+  if (w.waits() && now >= w.tail.next()) {
+    if (w.tail.due(w.timer, now)) w.probe(now, sink);
+    w.tail.listen(w.timer);
   }
   if (now < w.next_timeout) return;
   w.next_timeout = never;
@@ -452,7 +453,7 @@ void Worker::on_timer(Time now, Sink& sink) {
 }
 
 Time Worker::next_timeout() const {
-  return std::min(impl_->next_timeout, impl_->tail.next());
+  return std::min(impl_->next_timeout, impl_->waits() ? impl_->tail.next() : never);
 }
 
 std::vector<std::uint64_t> Worker::take_completed() {
