@@ -361,6 +361,7 @@ class Bump final : public Protocol {
     config.accelerator = bump_at(*plan.scenario, bump_of(*plan.plan, plan.rank));
     config.selective = false;  // as RDMA hardware
     if (plan.plan->learned) {
+      config.buffers = 0;  // the operator's ring has no more than the paper's
       config.worker.incarnation = world_->incarnations.at(plan.plan->name);
       config.worker.ring = static_cast<std::uint32_t>(1 + (plan.plan - plan.scenario->jobs.data()));
     }

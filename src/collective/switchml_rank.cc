@@ -8,6 +8,7 @@
 #include "jobs/switchml_job.h"
 #include "jobs/switchml_terms.h"
 #include "protocol/shared/layout.h"
+#include "protocol/switchml/windows.h"
 #include "protocol/switchml/worker_lane.h"
 #include "seal/sealer.h"
 #include "transport/addresses/addresses.h"
@@ -140,7 +141,8 @@ class SwitchMlRank final : public RankProtocol {
     // Few ranks leave room in the cache for twice as much: with two packets, one end sleeps whenever the other is kept from
     // running.
     rule.most_near_bytes = (options().world_size <= 4 ? 2 : 1) * transport::near_path().window_bytes;
-    rule.wanted = [](std::uint32_t packets) { return packets; };
+    // A chunk may wait in the queues of both directions, as two windows fill them.
+    rule.wanted = [](std::uint32_t packets) { return switchml::windows * packets; };
     rule.through_switch = true;
     measure_lanes(reach, rule, deadline);
   }

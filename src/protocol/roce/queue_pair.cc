@@ -356,6 +356,10 @@ struct QueuePair::Impl {
     return true;
   }
 
+  [[nodiscard]] Time probes_at() const {
+    return oldest < sent && !peer_not_ready && error == QueuePairError::none ? tail.next() : never;
+  }
+
   void on_timeout(Time now) {
     NETSUM_CHECK(oldest < sent);
     ++counters.timeouts;
@@ -694,9 +698,7 @@ void QueuePair::on_packet(const wire::roce::Packet& packet, Time now) {
 void QueuePair::on_timer(Time now) {
   Impl& q = *impl_;
   if (now >= q.ask_deadline) q.on_ask_timeout(now);
-  if (q.tail.due(q.timer, now) && q.oldest < q.sent && !q.peer_not_ready && q.error == QueuePairError::none) {
-    q.repeat({q.sent - 1, q.sent});
-  }
+  if (now >= q.probes_at() && q.tail.due(q.timer, now)) q.repeat({q.sent - 1, q.sent});
   if (now < q.deadline) return;
   if (q.peer_not_ready) {  // the wait is over
     q.peer_not_ready = false;
@@ -707,7 +709,7 @@ void QueuePair::on_timer(Time now) {
 }
 
 Time QueuePair::next_timeout() const {
-  return std::min({impl_->deadline, impl_->ask_deadline, impl_->tail.next(), impl_->paced()});
+  return std::min({impl_->deadline, impl_->ask_deadline, impl_->probes_at(), impl_->paced()});
 }
 
 std::uint64_t QueuePair::completed() const {

@@ -389,16 +389,15 @@ struct Worker::Impl {
     transmit(slot, in_flight.place_of(slot), now, sink);
   }
 
-  // Values take longer than exponents alone, so those of the first round trips are no measure.
-  void listen() {
-    if (values_answered && in_flight.front != in_flight.back && !failure) tail.listen(timer);
-  }
+  // Values take longer than exponents alone, so the first round trips are no measure of when to probe.
+  [[nodiscard]] bool waits() const { return values_answered && in_flight.front != in_flight.back && !failure; }
 
-  // Repeats the last packets of each window. Not those of an operation that a rank may not have begun.
+  // Repeats the last packets of each window. Not those of an operation that a rank may not have begun, nor what the switch
+  // is known to have.
   void probe(Sink& sink) {
     std::array<std::array<Slot*, stream::TailProbe::packets>, windows> last{};
     for (Slot& slot : in_flight.slots) {
-      if (slot.round == Round::idle || !in_flight.at(slot.header.operation).together) continue;
+      if (slot.round == Round::idle || slot.held || !in_flight.at(slot.header.operation).together) continue;
       Slot* newer = &slot;
       for (Slot*& each : last[slot.window]) {
         if (newer != nullptr && (each == nullptr || each->order < newer->order)) std::swap(each, newer);
@@ -522,7 +521,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   Impl& w = *impl_;
   const std::uint64_t results_before = w.counters.results;
   for (const RxView& packet : packets) w.on_packet(packet, now, sink);
-  w.listen();
+  if (w.waits()) w.tail.listen(w.timer);
 
   // A result shows that the stragglers are back: from now on silence indicates loss.
   if (w.held != 0 && w.counters.results > results_before) {
@@ -538,10 +537,9 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 // Alg. 4, l. 20-22.
 void Worker::on_timer(Time now, Sink& sink) {
   Impl& w = *impl_;
-  if (now >= w.tail.next()) {
-    const bool due = w.tail.due(w.timer, now), waits = w.in_flight.front != w.in_flight.back && !w.failure;
-    if (due && waits) w.probe(sink);
-    w.listen();
+  if (w.waits() && now >= w.tail.next()) {
+    if (w.tail.due(w.timer, now)) w.probe(sink);
+    w.tail.listen(w.timer);
   }
   if (now < w.next_timeout) return;
   w.next_timeout = never;
@@ -558,7 +556,7 @@ void Worker::on_timer(Time now, Sink& sink) {
 }
 
 Time Worker::next_timeout() const {
-  return std::min(impl_->next_timeout, impl_->tail.next());
+  return std::min(impl_->next_timeout, impl_->waits() ? impl_->tail.next() : never);
 }
 
 std::vector<std::uint64_t> Worker::take_completed() {
