@@ -302,13 +302,15 @@ void Switch::on_run(Job& job, const Sender& sender, const RxView& packet, const 
     const SlotState* const slot = take(job, each, packet, chunk, now, sink);
     if (slot != nullptr) latest = std::max(latest, slot->place);
   });
-  tell_losses(job, std::size_t{first.slot} * 2, latest, {first.operation, first.chunk, true}, sender.member, now, sink);
+  tell_losses(job, std::size_t{first.slot} * 2, latest, {first.operation, first.chunk, true}, true, sender.member, now,
+              sink);
 }
 
 Switch::SlotState* Switch::take(Job& job, const Sender& sender, const RxView& packet,
                                 const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink) {
   SlotState* const slot = place(job, packet, chunk.common, chunk.header, sink);
   if (slot == nullptr) return nullptr;
+  if (slot->arrived == 0) slot->by_run = sender.in_run;
   if (slot->mismatch || slot->signature != chunk.header.signature) {
     answer_mismatch(job, *slot, packet, sender.rank, chunk.header.signature, now, sink);
   } else if (job.has(*slot, sender.rank)) {
@@ -448,7 +450,7 @@ void Switch::add_contribution(Job& job, SlotState& slot, const Sender& sender, c
     complete(job, slot, sink);
   }
   const bool tells = !sender.in_run && !(sender.from_switch && slot.ordered());
-  if (tells) tell_losses(job, job.number_of(slot), slot.place, slot.identity(), sender.member, now, sink);
+  if (tells) tell_losses(job, job.number_of(slot), slot.place, slot.identity(), false, sender.member, now, sink);
 }
 
 // One packet for one, however soon: the last answer may be lost, and its rank finds that out by other results.
@@ -658,16 +660,17 @@ bool Switch::may_tell(Job& job, SlotState& slot, std::size_t member, Time now) {
 
 // By the contribution at a place, which the member sends behind all rounds before `behind`. Not for child switches: they
 // decide by themselves, as they send sums in the order in which their ranks let them.
-void Switch::tell_losses(Job& job, std::size_t number, std::uint64_t place, const Identity& behind, std::size_t member,
-                         Time now, Sink& sink) {
+void Switch::tell_losses(Job& job, std::size_t number, std::uint64_t place, const Identity& behind, bool in_run,
+                         std::size_t member, Time now, Sink& sink) {
   stream::Overtaken& overtaken = job.of_window[job.window_of(number)].overtaken;
   overtaken.contributed(static_cast<std::uint32_t>(member), place, [&](std::uint32_t round, std::uint64_t opened) {
     SlotState& other = job.slots[round];
     const std::uint32_t rank = job.config.tree ? job.config.tree->below[member].front() : static_cast<std::uint32_t>(member);
     if (other.place != opened || other.complete || other.mismatch || job.has(other, rank)) return true;
     const bool from_switch = job.config.tree && job.config.tree->is_switch[member];
-    if (from_switch && other.ordered()) return true;              // one bit says nothing of its ranks
-    if (other.values && other.identity() > behind) return false;  // another rank's run was sooner
+    if (from_switch && other.ordered()) return true;  // one bit says nothing of its ranks
+    // Of two ranks' runs either may be sooner, and so may values that a run's own rank sends behind it.
+    if ((in_run || other.by_run) && other.identity() > behind) return false;
     if (!may_tell(job, other, member, now)) return true;
     ++job.counters.losses_told;
     tell_waiting(job, other, member, sink,

@@ -241,8 +241,8 @@ class Switch {
   void answer_result(Job& job, SlotState& slot, const Sender& sender, const wire::switchml::ChunkHeader& repeat, Time now,
                      Sink& sink);
   [[nodiscard]] static bool may_tell(Job& job, SlotState& slot, std::size_t member, Time now);
-  static void tell_losses(Job& job, std::size_t number, std::uint64_t place, const Identity& behind, std::size_t member,
-                          Time now, Sink& sink);
+  static void tell_losses(Job& job, std::size_t number, std::uint64_t place, const Identity& behind, bool in_run,
+                          std::size_t member, Time now, Sink& sink);
   static void tell_waiting(Job& job, const SlotState& slot, std::size_t member, Sink& sink,
                            std::uint32_t overtaken_by = wire::switchml::WaitingPacket::not_overtaken);
   static void answer_waiting(Job& job, SlotState& slot, std::size_t member, Time now, Sink& sink);

@@ -67,7 +67,7 @@ bool Switch::add_fast(const RxView& packet, Time now, Sink& sink) {
   slot.take_ahead(fields.ahead_operation(), fields.ahead_chunk(), {exponents, fields.exponents()}, sum);
   job.count_in(slot, rank, rank, checked);
   if (slot.arrived == job.origins.size()) complete(job, slot, sink);
-  tell_losses(job, number, slot.place, slot.identity(), rank, now, sink);
+  tell_losses(job, number, slot.place, slot.identity(), false, rank, now, sink);
   return true;
 }
 

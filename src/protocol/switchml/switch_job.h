@@ -46,8 +46,9 @@ struct alignas(cache_line) Switch::SlotState {
   bool mismatch = false;
   bool checked = false;  // a contribution had a checksum: a rank is on another host
   bool masks = false;
-  bool quiet = false;  // some members want no values (Job::quiet)
-  bool told = false;   // a member was told something of this round: Job::told, and SlotRest::told_since
+  bool quiet = false;   // some members want no values (Job::quiet)
+  bool by_run = false;  // a rank opened it with others in one packet, before chunks in front of it
+  bool told = false;    // a member was told something of this round: Job::told, and SlotRest::told_since
   DType dtype = DType::int32;
   ReduceOp op = ReduceOp::sum;
   std::uint8_t exponents = 0;

@@ -392,12 +392,11 @@ struct Worker::Impl {
   // Values take longer than exponents alone, so the first round trips are no measure of when to probe.
   [[nodiscard]] bool waits() const { return values_answered && in_flight.front != in_flight.back && !failure; }
 
-  // Repeats the last packets of each window. Not those of an operation that a rank may not have begun, nor what the switch
-  // is known to have.
+  // Repeats the last packets of each window. Not those of an operation that a rank may not have begun.
   void probe(Sink& sink) {
     std::array<std::array<Slot*, stream::TailProbe::packets>, windows> last{};
     for (Slot& slot : in_flight.slots) {
-      if (slot.round == Round::idle || slot.held || !in_flight.at(slot.header.operation).together) continue;
+      if (slot.round == Round::idle || !in_flight.at(slot.header.operation).together) continue;
       Slot* newer = &slot;
       for (Slot*& each : last[slot.window]) {
         if (newer != nullptr && (each == nullptr || each->order < newer->order)) std::swap(each, newer);
@@ -406,8 +405,8 @@ struct Worker::Impl {
     for (const auto& of_window : last) {
       for (Slot* const slot : of_window) {
         if (slot == nullptr) continue;
-        // Its own time-out goes on, and its answer is a round trip: without, a time between probes that is too short for this
-        // path would stay so.
+        // Its own time-out goes on, and its answer is a round trip: without, a time between probes that is too short for
+        // this path would stay so.
         ++counters.retransmissions;
         profile.send(*slot, in_flight.place_of(*slot), in_flight, sink);
       }
