@@ -290,7 +290,7 @@ void write_run_header(std::span<std::byte> packet, const Common& common, const R
   store_le(packet.data() + at_versions, run.versions);
   store_le(packet.data() + at_run_reserved, std::uint16_t{0});
   const std::size_t exponents = std::size_t{run.size()} * run.first.exponents;
-  std::fill(packet.begin() + run_header_bytes + exponents, packet.begin() + run_bytes(run), std::byte{0});
+  std::ranges::fill(packet.first(run_bytes(run)).subspan(run_header_bytes + exponents), std::byte{0});
 }
 
 bool has_header(std::span<const std::byte> packet, const Common& common, const ChunkHeader& header) {

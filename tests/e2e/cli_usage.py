@@ -22,7 +22,7 @@ class Usage(unittest.TestCase):
     def test_bad_usage_is_one_line_and_2(self):
         for words in (["--bogus"], [], ["bench"], ["fly"],
                       ["bench", "all-reduce", "--workers", "0"],
-                      ["bench", "all-reduce", "--workers", "257"],
+                      ["bench", "all-reduce", "--workers", "4097"],
                       ["bench", "all-reduce", "--elements", "many"],
                       ["bench", "all-reduce", "--elements", "-1"],
                       ["bench", "all-reduce", "--packet-elements", "100"],

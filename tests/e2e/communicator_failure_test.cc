@@ -920,7 +920,8 @@ class LeafRings : public Installing {
     AggregatorOptions options = small_aggregator("127.0.0.1:0", 2);
     netreduce::RingConfig of_lane;
     of_lane.members = 2;
-    of_lane.window = of_lane.message_packets = 1;
+    of_lane.message_packets = 1;
+    of_lane.window = netreduce::roomy_window(1, of_lane.message_packets);
     of_lane.mtu = 256;
     options.memory_bytes = (most + 1) * 2 * netreduce::Accelerator::memory_bytes(of_lane) - 1;
     return options;

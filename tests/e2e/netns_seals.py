@@ -29,9 +29,9 @@ ADDRESSES = {AGGREGATOR: "10.89.0.1", RANKS: "10.89.0.2", LEAVES: "10.89.0.3"}
 PORTS_OF_DATA = (7170, 7270)  # the aggregator, or ATP's switch; the parameter server; two switches of a tree
 FLAGS = ("--elements", 20000, "--iterations", 3, "--warmup", 0)
 SEAL_BYTES = {"none": 0, "tag": 16, "encrypt": 24}
-# Bytes of the common header, and where the type is, whose last packets with values or news have this number (docs/protocol-*.md).
-ROCE = 0x45  # an IPv4 header in the tunnel
-FORMATS = {2: (20, 15, 6), 0xa3: (40, 255, 6), ROCE: (44, 0, 0)}
+# Bytes of the common header, and where the type is, and the types with values or news (docs/protocol-*.md), without probes.
+SWITCHML, ROCE = 3, 0x45  # its version; an IPv4 header in the tunnel
+FORMATS = {SWITCHML: (20, 15, {*range(7), 12, 13}), 0xa3: (40, 255, set(range(7))), ROCE: (44, 0, {0})}
 
 
 def build():
@@ -169,8 +169,8 @@ class Attacker:
 
     @staticmethod
     def is_of_a_job(payload):
-        common, mask, last = FORMATS.get(payload[0], (0, 0, -1))
-        return len(payload) >= common and payload[1] & mask <= last
+        common, mask, types = FORMATS.get(payload[0], (0, 0, ()))
+        return len(payload) >= common and payload[1] & mask in types
 
     @staticmethod
     def send(out, frame):
@@ -187,7 +187,7 @@ class Attacker:
         yield "truncated", frame_with(frame, payload[:self.random.randrange(1, len(payload))])
         # As a rank without keys sends it: other values, and a valid checksum.
         bare = bytearray(payload[:len(payload) - seal])
-        if bare[0] == 2:
+        if bare[0] == SWITCHML:
             bare[1] = bare[1] & 15 | 1 << 4
         bare[-5 if bare[0] == ROCE else -1] ^= 1
         yield "with a checksum", frame_with(frame, with_checksum(bytes(bare)))
@@ -244,14 +244,7 @@ class Seals(unittest.TestCase):
                      for rank, each in enumerate(where)]
             while not attacker.enough.wait(0.1) and any(rank.poll() is None for rank in ranks):
                 pass
-            unbelieved = collections.Counter()
-            for host, each in daemons:
-                status = netns.run(host, cli.NETSUM, "status", "--switch", each, "--tls-ca", self.certificate, "--json", limit=60)
-                report = json.loads(status.stdout) if status.returncode == 0 else {"counters": {}, "jobs": ()}
-                # SwitchML counts them by job, the others for all.
-                for counted in (report, *report["jobs"]):
-                    for name in ("dropped_seal", "dropped_roce_seal"):
-                        unbelieved[each] += counted["counters"].get(name, 0)
+            unbelieved = self.unbelieved(daemons)
             attacker.asked = True
             outputs = [rank.communicate(timeout=60) for rank in ranks]
             return [rank.returncode for rank in ranks], outputs, unbelieved, attacker
@@ -260,6 +253,18 @@ class Seals(unittest.TestCase):
                 process.kill()
                 process.communicate()
             attacker.stop()
+
+    def unbelieved(self, daemons):
+        """By the address of each daemon: packets with a wrong seal."""
+        counted_by = collections.Counter()
+        for host, each in daemons:
+            status = netns.run(host, cli.NETSUM, "status", "--switch", each, "--tls-ca", self.certificate, "--json", limit=60)
+            report = json.loads(status.stdout) if status.returncode == 0 else {"counters": {}, "jobs": ()}
+            # SwitchML counts them by job, the others for all.
+            for counted in (report, *report["jobs"]):
+                for name in ("dropped_seal", "dropped_roce_seal"):
+                    counted_by[each] += counted["counters"].get(name, 0)
+        return counted_by
 
     def assert_nothing_is_believed(self, codes, outputs, attacker):
         self.assertEqual({0}, set(codes), outputs)

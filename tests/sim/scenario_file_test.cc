@@ -148,8 +148,7 @@ TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {
   EXPECT_EQ("root", name(experiment.parent_of_switch[0]));
 }
 
-// It was followed for ever.
-// Hosts with RDMA hardware send their own frames, without a tunnel's headers, and go back at a loss.
+// Hosts with RDMA hardware send their own frames, without a tunnel's headers but with the paper's window, and go back at a loss.
 TEST(ScenarioFile, HostsBehindABumpGoBack) {
   const auto run = [](const char* protocol, const char* loss) {
     const std::string text = std::string("protocol = \"") + protocol + "\"\n[network]\nhosts = 4\n" +
@@ -165,11 +164,12 @@ TEST(ScenarioFile, HostsBehindABumpGoBack) {
     return seconds.at(seconds.size() / 2);
   };
   const double tunnels = tat(run("netreduce", "0.0")), frames = tat(run("bump", "0.0"));
-  EXPECT_LT(frames, tunnels);
+  EXPECT_LT(frames, 1.05 * tunnels);
   EXPECT_GT(frames, 0.95 * tunnels);
   EXPECT_GT(run("bump", "0.01").jobs[0].retransmissions, 4 * run("netreduce", "0.01").jobs[0].retransmissions);
 }
 
+// It was followed for ever.
 TEST(ScenarioFile, ParentsLeadToAnAggregator) {
   const std::string tree = "[network]\nkind = \"tree\"\nfan_out = [3, 2]\n[aggregation]\nswitches = \"all\"\n";
   const std::string job = "[[job]]\nelements = 1\n";

@@ -579,13 +579,13 @@ TEST(Control, QuotasHoldForAllJobsOfATenant) {
   ServerOptions options;
   options.tenants = {tenant("a"), tenant("b")};
   options.tenants[0].jobs = 2;
-  options.tenants[0].memory_bytes = 128 << 10;
+  options.tenants[0].memory_bytes = 256 << 10;
   TestServer test(std::move(options));
   Client a({test.server->address(), tenant("a").token, ""}), b({test.server->address(), tenant("b").token, ""});
   session::JoinRequest large = request(0, 1);
   large.slots_fixed = 256;
   const Error memory = error_of([&] { static_cast<void>(join(a, large, seconds(5))); });
-  EXPECT_TRUE(says(memory, "tenant 'a' has 0 bytes of its 128.0 KiB in use")) << memory.what();
+  EXPECT_TRUE(says(memory, "tenant 'a' has 0 bytes of its 256.0 KiB in use")) << memory.what();
   static_cast<void>(join(b, large, seconds(5)));
   session::JoinRequest first = request(0, 1), second = request(0, 1), third = request(0, 1);
   first.job = "1";

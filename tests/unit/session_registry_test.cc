@@ -326,7 +326,7 @@ TEST(Registry, EpochsAreUniqueAndNotZero) {
 TEST_F(RegistryTest, RefusesAnotherVersion) {
   auto asked = request(0, 1);
   asked.protocol_version = 9;
-  expect_refused(asked, Refusal::protocol_version, {"version 9", "this aggregator 2", "same netsum"});
+  expect_refused(asked, Refusal::protocol_version, {"version 9", "this aggregator 3", "same netsum"});
 }
 
 TEST_F(RegistryTest, RefusesAnotherProtocol) {
