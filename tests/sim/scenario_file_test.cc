@@ -148,7 +148,8 @@ TEST(ScenarioFile, SwitchesSumForTheRanksBelow) {
   EXPECT_EQ("root", name(experiment.parent_of_switch[0]));
 }
 
-// Hosts with RDMA hardware send their own frames, without a tunnel's headers but with the paper's window, and go back at a loss.
+// Hosts with RDMA hardware send their own frames, without a tunnel's headers but with the paper's window, and go back at a
+// loss.
 TEST(ScenarioFile, HostsBehindABumpGoBack) {
   const auto run = [](const char* protocol, const char* loss) {
     const std::string text = std::string("protocol = \"") + protocol + "\"\n[network]\nhosts = 4\n" +
