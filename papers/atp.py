@@ -32,6 +32,7 @@ from ratios import interval
 PACKET_ELEMENTS = {4: 353, 6: 348}  # fill 1500 bytes
 LINK = {"rate": "100mbit", "delay": "5ms", "queue": "500kB", "mark": "125kB"}
 ROUND_TRIP = 0.01  # of it, empty
+ALONE = 3  # seconds that TCP has the link before the job begins, and after it
 
 
 def full_link(mbit):
@@ -308,14 +309,14 @@ def congested(version, control, tcp, options):
         flow = stack.enter_context(TcpFlow(bed.L1, bed.R1, version)) if tcp else None
         sampler = stack.enter_context(
             Sampler(0.5, lambda: (cluster.server.jobs().get("job", {}).get("chunks"), flow.received if flow else 0)))
-        time.sleep(3 if tcp else 0)
+        time.sleep(ALONE if tcp else 0)
         started = time.monotonic() - begin
         places = [(bed.L0, 0), (bed.R0, 0), (bed.R0, 0)] if tcp else [(bed.L0, 0)] * 4
         cluster.start("job", places, window=window, elements=elements, iterations=8 * options.iterations,
                       more=["--congestion-control", control])
         reports = cluster.finish()["job"]
         ended = time.monotonic() - begin
-        time.sleep(3 if tcp else 0)
+        time.sleep(ALONE if tcp else 0)
         if flow:
             busy, held_up = flow.held_up()
             if held_up > 0.02 * busy:
@@ -352,7 +353,7 @@ def switchml_beside_tcp(slots, options):
         switch = Daemon(bed.R0, 4, "switch")
         stack.callback(switch.kill)
         flow = stack.enter_context(TcpFlow(bed.L1, bed.R1, 4))
-        time.sleep(3)
+        time.sleep(ALONE)
         begin = time.monotonic()
         with Sampler(0.5, lambda: flow.received) as sampler:
             ranks = [Rank(host, "--switch", switch.address, "--job", "job", "--rank", rank, "--world-size", 3, "--elements", elements, "--iterations",

@@ -311,7 +311,7 @@ std::string read_token(const std::string& path, const char* flag) {
   std::ifstream file(path);
   std::string token;
   if (!std::getline(file, token) || token.empty())
-    throw UsageError(std::string(flag) + " " + path + ": cannot read a secret from its first line");
+    throw UsageError(std::string(flag) + " " + path + ": the first line must hold a secret, and is empty or cannot be read");
   return token;
 }
 

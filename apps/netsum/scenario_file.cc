@@ -31,7 +31,9 @@ void read_port(TableReader& reader, sim::PortPlan& port) {
   port.loss = reader.real("loss", port.loss, 0, 1);
   port.loss_burst = reader.real("loss_burst", port.loss_burst, 1, 1'000'000);
   if (port.loss_burst > 1 && port.loss / (1 - port.loss) > port.loss_burst)
-    throw reader.error("loss_burst", "is too short for a loss of so much: bursts follow each other with a packet between");
+    throw reader.error("loss_burst",
+                       "is too short for this loss: between two bursts a packet arrives, so at most loss_burst / "
+                       "(loss_burst + 1) of the packets are lost; raise loss_burst");
   if (reader.has("outages")) port.outages.clear();
   for (const auto& [from, to] : reader.spans("outages")) port.outages.push_back({from, to});
   reader.end();
@@ -259,7 +261,9 @@ void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPla
 std::vector<std::vector<double>> read_trace(TableReader& reader, const std::string& path) {
   std::vector<std::vector<double>> rows;
   std::istringstream lines(read_whole(path));
+  std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
+    ++number;
     if (line.empty() || line.starts_with('#')) continue;
     std::istringstream cells(line);
     std::vector<double>& row = rows.emplace_back();
@@ -270,11 +274,12 @@ std::vector<std::vector<double>> read_trace(TableReader& reader, const std::stri
       } catch (const std::exception&) {
         end = 0;
       }
-      if (end == 0 || !(row.back() >= 0 && row.back() <= 1e6))
-        throw reader.error("trace", "has '" + cell + "' in " + path + ": a number from 0 to 1000000 is expected");
+      if (end == 0 || cell.find_first_not_of(" \t\r", end) != std::string::npos || !(row.back() >= 0 && row.back() <= 1e6))
+        throw reader.error("trace", "names " + path + ", whose line " + std::to_string(number) + " has '" + cell +
+                                        "': each cell must be a number from 0 to 1000000");
     }
   }
-  if (rows.empty()) throw reader.error("trace", "has no numbers: " + path);
+  if (rows.empty()) throw reader.error("trace", "names " + path + ", which has no numbers");
   return rows;
 }
 
@@ -401,7 +406,7 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
     for (std::uint64_t copy = 0; copy < copies; ++copy) {
       if (copies > 1) job.plan.name = name + "-" + std::to_string(copy);
       if (!names.insert(job.plan.name).second)
-        throw jobs[i].error("name", "is the name of an earlier job too: give each job its own name");
+        throw jobs[i].error("name", "is already the name of another job: give each job its own name");
       experiment.jobs.push_back(job);
       job.start += Duration(static_cast<std::int64_t>(-std::log1p(-random.unit()) * static_cast<double>(apart.count())));
     }
@@ -410,7 +415,8 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
                                [](const sim::ExperimentJob& job) { return job.protocol == "atp"; });
   for (const auto* key : {"pool_slots", "pool_parts"}) {
     if (aggregation && aggregation->has(key) && !atp)
-      throw aggregation->error(key, "is ATP's: switches of " + experiment.protocol + " have slots for each job");
+      throw aggregation->error(key, "requires a job with protocol = \"atp\": at switches of " + experiment.protocol +
+                                        " each job has slots of its own");
   }
   std::vector<TableReader> flows = top.tables("background");
   for (std::size_t i = 0; i < flows.size(); ++i)

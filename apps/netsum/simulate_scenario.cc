@@ -184,7 +184,7 @@ int simulate_scenario(const std::string& path, const std::string& level, bool js
   sim::Experiment experiment = read_scenario(path);
   for (sim::ExperimentJob& job : experiment.jobs) job.training.keep_times = !files.times.empty();
   if (!files.series.empty() && experiment.series.empty())
-    throw UsageError(path + ": --series requires [output] with series = [\"link.*.queue\"], for example");
+    throw UsageError(path + ": --series requires the key series in [output]: series = [\"link.*.queue\"], for example");
   const auto began = std::chrono::steady_clock::now();
   sim::Report report;
   try {

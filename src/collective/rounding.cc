@@ -15,8 +15,8 @@ void round_to_int8(ConstTensorView from, TensorView to) {
                                              to_string(from.dtype) + " and " + to_string(to.dtype));
   }
   if (from.elements != to.elements) {
-    throw Error(ErrorCode::bad_argument, "both tensors must have as many elements, not " + std::to_string(from.elements) +
-                                             " and " + std::to_string(to.elements));
+    throw Error(ErrorCode::bad_argument, "both tensors must have the same number of elements, not " +
+                                             std::to_string(from.elements) + " and " + std::to_string(to.elements));
   }
   constexpr std::size_t most = 64 * block8_values;
   std::array<std::byte, block8_bytes(most)> blocks;

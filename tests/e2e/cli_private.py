@@ -41,7 +41,7 @@ class Private(unittest.TestCase):
                 (("--protocol", "atp", "--private"), "--private requires --protocol switchml or netreduce"),
                 (("--protocol", "netreduce", "--private"), "--private requires --dtype int32 with --protocol netreduce"),
                 (("--private", "--transport", "shm"), "--private and --transport shm exclude each other"),
-                (("--private", "--wire", "float16"), "private sums exclude the wire format float16"),
+                (("--private", "--wire", "float16"), "private sums require the wire format native or float32, not float16"),
                 (("--private", "--op", "max"), "max of float32 is not possible with private sums"),
                 (("--private", "--dtype", "bool"), "sum of bool is not possible with private sums"),
                 (("--fixed-scale", "4"), "--fixed-scale requires --private"),

@@ -224,7 +224,7 @@ job = [{ elements = 20_000, iterations = 3 }]
         self.assertGreater(max(float(row["link.h0.up.queue"]) for row in rows), 1000)
         self.assertIn(sum(float(row["job.job0.bytes"]) for row in rows), (400_000, 600_000))  # the last may end behind the last bin
         bare = self.scenario('network = { hosts = 2 }\njob = [{ elements = 1000 }]\n')
-        for words, why in ((("--series", path + ".csv"), "requires [output]"), (("--pcap", path, "--level", "flow"), "requires --level packet")):
+        for words, why in ((("--series", path + ".csv"), "requires the key series in [output]"), (("--pcap", path, "--level", "flow"), "requires --level packet")):
             result = cli.run("simulate", "--scenario", bare, *words)
             self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
             self.assertIn(why, result.stderr)
@@ -239,6 +239,9 @@ job = [{ elements = 20_000, iterations = 3 }]
                   iterations = 4
                   trace = "factors.csv"
                   bucket = [{ elements = 100, backward = "1ms" }]'''
+        bad = cli.run("simulate", "--scenario", self.scenario(text.replace("factors.csv", self.scenario("# factors\n1,5x\n"))))
+        self.assertEqual((bad.returncode, bad.stderr.count("\n")), (2, 1), bad.stderr)
+        self.assertIn("line 2 has '5x': each cell must be a number", bad.stderr)
         text = text.replace("factors.csv", self.scenario("# ranks 0 and 1\n1,1\n1,5\n"))
         jobs = simulate("--scenario", self.scenario(text))["jobs"]
         self.assertEqual([job["name"] for job in jobs], [f"j-{i}" for i in range(4)])

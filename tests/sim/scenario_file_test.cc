@@ -95,7 +95,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
             complaint("protocol = \"tcp\"\n" + std::string(small)));
   EXPECT_EQ("test.toml, line 5: `job[0].pauses` has a span that ends before it begins",
             complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));
-  EXPECT_EQ("test.toml, line 7: `job[1].name` is the name of an earlier job too: give each job its own name",
+  EXPECT_EQ("test.toml, line 7: `job[1].name` is already the name of another job: give each job its own name",
             complaint("[network]\nhosts = 2\n[[job]]\nelements = 10\nname = \"a\"\n[[job]]\nname = \"a\"\nelements = 10\n"));
   EXPECT_EQ(0U, complaint("[network\n").find("test.toml, line 1, column 9: this is not TOML")) << complaint("[network\n");
 }
@@ -115,8 +115,10 @@ TEST(ScenarioFile, RefusesWhatCannotBeMeant) {
             complaint(aggregation + "switches = [\"sw\", \"sw\"]"));
   EXPECT_EQ("test.toml, line 5: `job[0].aggregators` names a node twice: 'sw'",
             complaint(small + std::string("aggregators = [\"sw\", \"sw\"]")));
-  EXPECT_EQ("test.toml, line 6: `aggregation.pool_slots` is ATP's: switches of switchml have slots for each job",
-            complaint(aggregation + "pool_slots = 8"));
+  EXPECT_EQ(
+      "test.toml, line 6: `aggregation.pool_slots` requires a job with protocol = \"atp\": at switches of switchml each job "
+      "has slots of its own",
+      complaint(aggregation + "pool_slots = 8"));
   EXPECT_EQ("test.toml, line 5: `job[0].slots` is wrong: 100 slots per lane are not a power of two up to 4096",
             complaint(small + std::string("slots = 100")));
   EXPECT_EQ(0U, complaint(small + std::string("packet_elements = 100"))
