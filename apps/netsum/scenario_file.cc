@@ -275,7 +275,7 @@ std::vector<std::vector<double>> read_trace(TableReader& reader, const std::stri
         end = 0;
       }
       if (end == 0 || cell.find_first_not_of(" \t\r", end) != std::string::npos || !(row.back() >= 0 && row.back() <= 1e6))
-        throw reader.error("trace", "names " + path + ", whose line " + std::to_string(number) + " has '" + cell +
+        throw reader.error("trace", "names " + path + ", where line " + std::to_string(number) + " has '" + cell +
                                         "': each cell must be a number from 0 to 1000000");
     }
   }

@@ -13,7 +13,7 @@ import results
 
 BEGIN = "<!-- generated from performance.json by scripts/bench --document; what is between these marks is overwritten -->"
 END = "<!-- end of what is generated -->"
-SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "collectives": "Every collective",
+SUITES = {"shaped": "Shaped links", "loss": "Losses", "repair": "ATP and NetReduce with losses", "collectives": "Every collective", "fsdp": "A reduce-scatter beside an all-gather",
           "scaling": "Two to sixteen workers", "sweep": "Sizes and rates", "loopback": "One machine, UDP", "shm": "One machine, shared memory",
           "latency": "Small messages", "seals": "Tags and encryption", "private": "Private sums", "micro": "Kernels and the switch's core", "growth": "Cost at the switch",
           "xdp": "The switch inside the kernel", "af-xdp": "Past the kernel's network", "dpdk": "DPDK's ports", "profile": "Where the time goes"}

@@ -36,7 +36,7 @@ OTHER_SUITES = {"timeline": "packets of one worker every 10 ms, with and without
                 "dpdk": "packets by DPDK over memif: a rank and its switch beside bare testpmds",
                 "profile": "where processor time goes, sampled by perf"}
 NAMES = [*suites.SUITES, *OTHER_SUITES]
-ROOT_ONLY = {"shaped", "loss", "repair", "scaling", "sweep", "seals", "private", "timeline", "profile", "xdp", "af-xdp"}
+ROOT_ONLY = {"shaped", "loss", "repair", "fsdp", "scaling", "sweep", "seals", "private", "timeline", "profile", "xdp", "af-xdp"}
 
 
 def say(text):

@@ -89,7 +89,7 @@ class SwitchMlRank final : public RankProtocol {
     }
     if (options().private_sums && settings_.wire != WireFormat::native && settings_.wire != WireFormat::float32) {
       throw bad(std::string("private sums require the wire format native or float32, not ") + to_string(settings_.wire) +
-                ", whose values aggregators add as floats");
+                ": aggregators add its values as floats");
     }
     if (options().private_sums && settings_.shared_memory == SharedMemory::required) {
       throw bad("private sums travel in packets: shared memory cannot be required");

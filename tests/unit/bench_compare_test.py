@@ -170,6 +170,7 @@ class Ratios(unittest.TestCase):
 class Suites(unittest.TestCase):
     def test_every_row_is_of_what_its_group_runs_and_has_a_name_of_its_own(self):
         names = []
+        self.assertLessEqual(suites.SUITES.keys(), document.SUITES.keys(), "no title in docs/performance.md")
         for _, groups in suites.SUITES.values():
             for group in groups():
                 runs = {(entrant.name, elements) for entrant in group.entrants for elements in entrant.task.elements}
