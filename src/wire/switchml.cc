@@ -204,7 +204,7 @@ ParseError parse_run(std::span<const std::byte> bytes, const Common& common, Run
   if (first.version != 0 || first.masks || load_le<std::uint16_t>(bytes.data() + at_run_reserved) != 0)
     return ParseError::field;
   if (out.run.last_slot() > UINT16_MAX) return ParseError::field;
-  if (upstream ? is_float(first.dtype) : first.acknowledge_only) return ParseError::field;
+  if (upstream ? added_in_order(first.dtype) : first.acknowledge_only) return ParseError::field;
   if (bytes.size() != run_bytes(out.run)) return ParseError::length;
   out.exponents = bytes.subspan(run_header_bytes, std::size_t{out.run.size()} * first.exponents);
   return valid_exponents(out.exponents.data(), out.exponents.size()) ? ParseError::none : ParseError::field;

@@ -379,6 +379,7 @@ TEST(WireSwitchml, RunsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[47] |= std::byte{1}; }));   // version
   EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[47] |= std::byte{2}; }));   // masks
   EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[41] = std::byte{1}; }));    // no rank is without floats
+  EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[41] = std::byte{9}; }));    // nor without 8-bit blocks
   EXPECT_EQ(ParseError::none, parsed([](auto& p) { p[41] = std::byte{1}; }, Type::acknowledgements));
   EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[42] = p[43] = std::byte{0xff}; }));  // slots
   EXPECT_EQ(ParseError::field, parsed([](auto& p) { p[57] = std::byte{255}; }));           // exponent
