@@ -73,9 +73,9 @@ Verdict Drawn::check_exactly(std::span<const std::byte> tensor, std::uint64_t it
   Verdict verdict;
   for (std::size_t begin = 0; begin < tensor.size(); begin += expected.size()) {
     const std::size_t bytes = std::min(expected.size(), tensor.size() - begin);
-    for (std::uint32_t rank = 0; rank < reduction_.ranks; ++rank) {
-      fill_exactly(std::span(inputs[rank]).first(bytes), rank, iteration, begin / width);
-      views[rank] = std::span(inputs[rank]).first(bytes);
+    for (std::uint32_t place = 0; place < reduction_.ranks; ++place) {
+      fill_exactly(std::span(inputs[place]).first(bytes), reduction_.rank_at(place), iteration, begin / width);
+      views[place] = std::span(inputs[place]).first(bytes);
     }
     reduce_exactly(reduction_.op, reduction_.dtype, views, std::span(expected).first(bytes));
     for (std::size_t at = 0; at < bytes; at += width) {

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "oracle/reduction.h"
 
@@ -24,6 +26,14 @@ class Drawn {
   // Of sums and averages that have a bound, inputs are 2^magnitude times as large; not for float16.
   Drawn(std::uint64_t seed, const Reduction& reduction, int magnitude = 0)
       : seed_(seed), reduction_(reduction), magnitude_(magnitude) {}
+
+  // The same of some of the ranks.
+  [[nodiscard]] Drawn among(std::vector<std::uint32_t> members) const {
+    Drawn fewer = *this;
+    fewer.reduction_.ranks = static_cast<std::uint32_t>(members.size());
+    fewer.reduction_.members = std::move(members);
+    return fewer;
+  }
 
   // This rank's input of this iteration.
   void fill(std::span<std::byte> tensor, std::uint32_t rank, std::uint64_t iteration) const;

@@ -197,10 +197,10 @@ Verdict check_sums(std::uint64_t seed, const Reduction& reduction, int magnitude
   const Shape shape = shape_of(reduction.dtype, reduction.numbers, magnitude);
   Verdict verdict;
   Lanes lanes;
-  std::array<std::uint64_t, 256> keys{};
+  std::vector<std::uint64_t> keys(reduction.ranks);
   for (std::size_t begin = 0; begin < elements; begin += block_elements) {
-    for (std::uint32_t rank = 0; rank < reduction.ranks; ++rank) {
-      keys[rank] = mix(drawn_key(seed, rank, iteration) + begin / block_elements);
+    for (std::uint32_t place = 0; place < reduction.ranks; ++place) {
+      keys[place] = mix(drawn_key(seed, reduction.rank_at(place), iteration) + begin / block_elements);
     }
     const std::size_t count = std::min(block_elements, elements - begin);
     const std::byte* result = tensor.data() + begin * width;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "netsum/types.h"
 
@@ -31,9 +32,11 @@ struct Reduction {
   std::uint32_t added_before =
       1;                      // inputs are added in float32 in groups of this many, a divisor of `ranks`, before they travel
   bool loses_blocks = false;  // an element that is not finite makes NaN of its block
-  std::optional<int> fixed_scale{};  // block_fixed_point: of all blocks, as `exponent` below
-  bool saturates = false;            // scaled: the order of arrival decides which elements are summed as floats
+  std::optional<int> fixed_scale{};      // block_fixed_point: of all blocks, as `exponent` below
+  std::vector<std::uint32_t> members{};  // their ranks; empty: 0 to ranks-1
+  bool saturates = false;                // scaled: the order of arrival decides which elements are summed as floats
 
+  [[nodiscard]] std::uint32_t rank_at(std::uint32_t place) const { return members.empty() ? place : members[place]; }
   [[nodiscard]] std::uint32_t divisor() const { return op == ReduceOp::avg ? ranks : 1; }
 };
 

@@ -177,6 +177,10 @@ class BenchCommand final : public Command {
           "How long to wait until dead ranks and aggregators are restarted; 0: a death ends the job")
         .between(0.0, 1e6)
         .group(across);
+    s.add("survivors", options_.survivors, "N",
+          "With --recovery: fewest ranks with which the job goes on at once, without those that died; 0: it waits for all")
+        .between(0, max_world_size)
+        .group(across);
     s.add("token-file", options_.token_file, "FILE", "File with the aggregator's secret in its first line").group(across);
     s.add("job-key-file", options_.job_key_file, "FILE",
           "With --private: file with a secret of the ranks in its first line (`openssl rand -hex 32` makes one)")
@@ -270,13 +274,14 @@ class BenchCommand final : public Command {
     if (options_.collective != CollectiveName::all_reduce && options_.recovery_seconds > 0) {
       throw UsageError(std::string("--recovery requires bench all-reduce, not ") + to_string(options_.collective));
     }
+    if (options_.survivors > 0 && options_.recovery_seconds == 0) throw UsageError("--survivors requires --recovery");
     if (options_.back_to_back && options_.recovery_seconds > 0) {
       throw UsageError("--back-to-back and --recovery exclude each other");
     }
     choose_threads();
     if (options_.local()) {
-      for (const auto* name : {"rank", "world-size", "recovery", "token-file", "job-key-file", "tls-ca", "packet-security",
-                               "require-keys", "data-path", "verbs"}) {
+      for (const auto* name : {"rank", "world-size", "recovery", "survivors", "token-file", "job-key-file", "tls-ca",
+                               "packet-security", "require-keys", "data-path", "verbs"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");

@@ -38,6 +38,7 @@ std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
   comm.all_reduce(std::span<std::int32_t>(all), ReduceOp::sum);
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    if (lengths[rank] == 0) continue;  // it died
     std::string text(static_cast<std::size_t>(lengths[rank]), '\0');
     std::memcpy(text.data(), all.data() + begins[rank], text.size());
     texts.push_back(std::move(text));
@@ -78,6 +79,7 @@ Options communicator_options(const BenchOptions& options) {
   result.connect_deadline = milliseconds(options.connect_deadline_seconds);
   result.operation_deadline = milliseconds(options.deadline_seconds);
   result.recovery = milliseconds(options.recovery_seconds);
+  result.survivors = options.survivors;
   result.token = read_token(options.token_file);
   if (options.private_sums)
     result.private_sums = PrivateSums{read_token(options.job_key_file, "--job-key-file"), options.fixed_scale_value()};

@@ -116,10 +116,10 @@ oracle::Verdict Exercised::compare(std::span<const std::byte> tensor, std::uint3
   return verdict;
 }
 
-oracle::Verdict Exercised::check(std::uint64_t iteration) const {
+oracle::Verdict Exercised::check(std::uint64_t iteration, const std::vector<std::uint32_t>& members) const {
   switch (collective_) {
     case CollectiveName::all_reduce:
-      return drawn_.check(tensor_, iteration);
+      return drawn_.among(members).check(tensor_, iteration);
     case CollectiveName::reduce:
       return options_.rank == root_ ? drawn_.check(tensor_, iteration) : compare(tensor_, options_.rank, iteration);
     case CollectiveName::reduce_scatter:
@@ -169,7 +169,11 @@ void Exercise::fill(std::uint64_t iteration) {
 }
 
 void Exercise::call(Communicator& comm) {
-  if (each_.size() == 1) return each_.front().call(comm);
+  if (each_.size() == 1) {
+    each_.front().call(comm);
+    members_ = comm.members();
+    return;
+  }
   std::vector<Work> works;
   for (Exercised& each : each_) works.push_back(each.start(comm));
   for (Work& work : works) work.wait();
@@ -177,7 +181,7 @@ void Exercise::call(Communicator& comm) {
 
 oracle::Verdict Exercise::check(std::uint64_t iteration) const {
   oracle::Verdict verdict;
-  for (const Exercised& each : each_) verdict.merge(each.check(iteration));
+  for (const Exercised& each : each_) verdict.merge(each.check(iteration, members_));
   return verdict;
 }
 

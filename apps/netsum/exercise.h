@@ -22,7 +22,8 @@ class Exercised {
   void call(Communicator& comm);
   [[nodiscard]] Work start(Communicator& comm);  // of those with parts
   // Of what this rank has after a call; a rank without a result must have what it had before.
-  [[nodiscard]] oracle::Verdict check(std::uint64_t iteration) const;
+  // `members`: whose values a sum has in it.
+  [[nodiscard]] oracle::Verdict check(std::uint64_t iteration, const std::vector<std::uint32_t>& members) const;
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
@@ -55,6 +56,7 @@ class Exercise {
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
+  std::vector<std::uint32_t> members_;  // of the latest call's result
   std::vector<Exercised> each_;
 };
 

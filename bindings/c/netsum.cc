@@ -62,7 +62,7 @@ static_assert(in_this_order<netsum_dtype, DType>({NETSUM_FLOAT32, NETSUM_INT32, 
 static_assert(in_this_order<netsum_op, ReduceOp>({NETSUM_SUM, NETSUM_AVG, NETSUM_MIN, NETSUM_MAX, NETSUM_PRODUCT,
                                                   NETSUM_BIT_AND, NETSUM_BIT_OR, NETSUM_BIT_XOR},
                                                  netsum::reduce_ops, 0));
-static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::internal) + 1);
+static_assert(NETSUM_EXCLUDED == static_cast<int>(ErrorCode::excluded) + 1);
 
 thread_local std::shared_ptr<const Error> last_error;
 
@@ -209,7 +209,7 @@ const char* netsum_version() {
 
 const char* netsum_status_name(netsum_status status) {
   if (status == NETSUM_OK) return "ok";
-  if (status < NETSUM_OK || status > NETSUM_INTERNAL) return "?";
+  if (status < NETSUM_OK || status > NETSUM_EXCLUDED) return "?";
   return netsum::to_string(static_cast<ErrorCode>(static_cast<int>(status) - 1));
 }
 

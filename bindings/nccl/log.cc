@@ -45,6 +45,7 @@ Result result_of(ErrorCode code) {
     case ErrorCode::worker_lost:
     case ErrorCode::aggregator_lost:
     case ErrorCode::aggregator_restarted:
+    case ErrorCode::excluded:
     case ErrorCode::closed:
       return Result::remote_error;
     case ErrorCode::internal:

@@ -164,6 +164,8 @@ Settings read(const Lookup& lookup, Settings settings) {
     throw Reader::bad(
         "NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS: a shard ends with its rank and cannot be restarted");
   }
+  reader.number("NETSUM_SURVIVORS", options.survivors, 0U, max_world_size);
+  if (options.survivors > 0 && options.recovery.count() == 0) throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY");
   if (options.recovery.count() > 0 && memory == SharedMemory::required) {
     throw Reader::bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
   }
@@ -221,6 +223,7 @@ std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Setti
       {"NETSUM_FIXED_SCALE", options.private_sums && options.private_sums->fixed_scale
                                  ? std::to_string(*options.private_sums->fixed_scale)
                                  : "no"},
+      {"NETSUM_SURVIVORS", std::to_string(options.survivors)},
       {"NETSUM_RECOVERY", std::to_string(options.recovery.count()) + " ms"},
       {"NETSUM_TLS_CERT", settings.tls_cert.empty() ? "no" : "yes"},
       {"NETSUM_VERBS", netreduce == nullptr || netreduce->verbs.empty() ? "no" : "yes"},

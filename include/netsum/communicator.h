@@ -126,6 +126,10 @@ struct Options {
   // with the interrupted operation (docs/operate-failures.md). 0: a death ends the job. Either all ranks give 0 or none
   // does. Costs a copy of each tensor before and after its operation.
   std::chrono::milliseconds recovery{0};
+  // Fewest ranks with which the job goes on without those that have died, at once (docs/elastic.md); it waits for `recovery`
+  // only if fewer are left. 0: it waits for all. All ranks give the same. With several aggregators more than half of all
+  // ranks. Requires recovery.
+  std::uint32_t survivors = 0;
   std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results kept for ranks that start again
   // The number of this rank's first call, if it is started again with its own state, e.g. from a checkpoint. Empty: it goes
   // on where the others are; Communicator::next_operation() then says where.
@@ -212,6 +216,10 @@ class NETSUM_API Work {
   // Waits for so long at most. True: as wait(). False: it goes on, and so does the communicator.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds patience);
 
+  // Once wait() has returned: the ranks whose values the result has in it, ascending. All, but with Options::survivors; a
+  // list of tensors that were not summed over the same ranks names those in all of them.
+  [[nodiscard]] std::vector<std::uint32_t> members() const;
+
   // Calls `then` once done(): on one of netsum's threads, or before this returns. `then` must be short, as packets wait,
   // must not throw, and must not call a communicator or a Work; it may run later than ~Work, with what it owns. The result
   // is the caller's after wait(), which then does not wait.
@@ -239,6 +247,8 @@ class NETSUM_API Communicator {
 
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t world_size() const;
+  // Of the latest blocking call, as Work::members().
+  [[nodiscard]] std::vector<std::uint32_t> members() const;
   // The number of the next call: the count of calls before it, in this process and in the rank's former processes.
   [[nodiscard]] std::uint64_t next_operation() const;
 

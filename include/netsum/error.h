@@ -24,6 +24,7 @@ enum class ErrorCode : std::uint8_t {
   aggregator_restarted,  // the aggregator answers but no longer knows this job
   closed,                // the communicator failed earlier, was closed, or was inherited through fork()
   internal,              // a bug in netsum
+  excluded,              // the job went on without this rank, which had been declared dead; the text names those that did
 };
 
 [[nodiscard]] NETSUM_API const char* to_string(ErrorCode code);

@@ -41,6 +41,7 @@ typedef enum netsum_status {
   NETSUM_AGGREGATOR_RESTARTED = 8,
   NETSUM_CLOSED = 9,
   NETSUM_INTERNAL = 10,
+  NETSUM_EXCLUDED = 11,
   NETSUM_STATUS_MAX_ENUM = 0x7fffffff
 } netsum_status;
 

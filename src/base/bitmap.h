@@ -65,6 +65,24 @@ class BasicRankSet {
     for (std::uint32_t word = 0; word < word_count; ++word) any |= words_[word] & other.words_[word];
     return any != 0;
   }
+  // Numbers the ranks in the set from 0 on, in order. Of a rank: how many are below it. The rank with a number below size().
+  [[nodiscard]] constexpr std::uint32_t place_of(std::uint32_t rank) const { return minus(minus(first(rank))).size(); }
+  [[nodiscard]] constexpr std::uint32_t at_place(std::uint32_t place) const {
+    std::uint32_t found = Capacity;
+    for_each([&](std::uint32_t rank) {
+      if (place-- == 0) found = rank;
+    });
+    return found;
+  }
+  // The ranks with these numbers.
+  [[nodiscard]] constexpr BasicRankSet at_places(const BasicRankSet& places) const {
+    BasicRankSet set;
+    std::uint32_t place = 0;
+    for_each([&](std::uint32_t rank) {
+      if (places.contains(place++)) set.insert(rank);
+    });
+    return set;
+  }
   // Calls `what` with each rank, in order.
   template <class What>
   constexpr void for_each(What&& what) const {

@@ -20,6 +20,8 @@ const char* to_string(ErrorCode code) {
       return "aggregator_lost";
     case ErrorCode::aggregator_restarted:
       return "aggregator_restarted";
+    case ErrorCode::excluded:
+      return "excluded";
     case ErrorCode::closed:
       return "closed";
     case ErrorCode::internal:

@@ -95,6 +95,16 @@ class Visitors {
 
 namespace {
 
+// `summed`: as PendingOperation's.
+RankSet in_both(const RankSet& all, const RankSet& summed) {
+  return summed.empty() ? all : all.minus(all.minus(summed));
+}
+std::vector<std::uint32_t> listed(const RankSet& set) {
+  std::vector<std::uint32_t> ranks;
+  set.for_each([&](std::uint32_t rank) { ranks.push_back(rank); });
+  return ranks;
+}
+
 // What an operation's owner can end it by.
 class Abortable {
  public:
@@ -107,8 +117,8 @@ class Abortable {
 }  // namespace
 
 struct Work::State {
-  State(pid_t o, std::weak_ptr<Abortable> of, Duration patience)
-      : owner(o), communicator(std::move(of)), unwinding_patience(patience) {}
+  State(pid_t o, std::weak_ptr<Abortable> of, Duration patience, std::uint32_t ranks)
+      : owner(o), communicator(std::move(of)), unwinding_patience(patience), world_size(ranks) {}
 
   // In a child of fork() the operation never ends.
   void check_process() const {
@@ -142,6 +152,11 @@ struct Work::State {
       });
     }
   }
+  [[nodiscard]] std::vector<std::uint32_t> members() const {
+    RankSet all = RankSet::first(world_size);
+    for (const auto& operation : pending) all = in_both(all, operation->summed);
+    return listed(all);
+  }
   // Of a Work that is destroyed.
   void end() {
     if (std::uncaught_exceptions() > exceptions && !wait_until(after(runtime::now(), unwinding_patience))) {
@@ -160,6 +175,7 @@ struct Work::State {
   const int exceptions = std::uncaught_exceptions();
   const std::weak_ptr<Abortable> communicator;
   const Duration unwinding_patience;
+  const std::uint32_t world_size;
 };
 
 namespace {
@@ -191,9 +207,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     // The others may still need packets from this rank (NetReduce: only it can retransmit them).
     if (engine && !engine->failure() && !engine->most_urgent()) {
       const Time until = after(runtime::now(), runtime::bounded(options.operation_deadline));
-      engine->drain([&] {
-        return runtime::now() >= until || engine->failure() || (traits.successor && monitor->has_left(*traits.successor));
-      });
+      engine->drain([&] { return runtime::now() >= until || engine->failure() || monitor->successor_has_left(); });
     }
     monitor->stop();
     const auto failure = engine ? engine->failure() : nullptr;
@@ -310,7 +324,8 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     return submit(collective::plan_of(what, caller(), call.factor), call);
   }
   Work submit(collective::CallPlan plan, const CallOptions& call) {
-    const auto state = std::make_shared<Work::State>(owner, weak_from_this(), runtime::bounded(options.heartbeat_timeout));
+    const auto state = std::make_shared<Work::State>(owner, weak_from_this(), runtime::bounded(options.heartbeat_timeout),
+                                                     options.world_size);
     // Waits for what has begun if the rest cannot: the lanes have the plan's memory, and the caller's.
     Work work(state);
     for (const Operation& operation : plan.operations) state->pending.push_back(begin(operation, call));
@@ -322,7 +337,12 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     run(collective::plan_of(what, caller(), call.factor), call);
   }
   void run(collective::CallPlan plan, const CallOptions& call) {
-    if (plan.operations.size() != 1) return submit(std::move(plan), call).wait();
+    if (plan.operations.size() != 1) {
+      Work work = submit(std::move(plan), call);
+      work.wait();
+      members = work.members();
+      return;
+    }
     run(plan.operations.front(), call);
     plan.finish();
   }
@@ -352,6 +372,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
       pending->wait();
     }
     if (const auto error = pending->error()) throw *error;
+    if (options.survivors != 0) members = listed(in_both(RankSet::first(options.world_size), pending->summed));
   }
 
   // No thread may enter; calls inside fail and leave.
@@ -368,6 +389,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   const pid_t owner = getpid();
   Visitors visitors;
   std::uint64_t next_operation = 0;
+  std::vector<std::uint32_t> members = listed(RankSet::first(options.world_size));  // of the latest blocking call
   std::uint32_t groups = 0;  // made of these ranks: counted by all of them
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   collective::RankTraits traits;
@@ -418,6 +440,10 @@ bool Work::wait_for(std::chrono::nanoseconds patience) {
 
 void Work::on_done(std::function<void()> then) {
   state().on_done(then);
+}
+
+std::vector<std::uint32_t> Work::members() const {
+  return state().members();
 }
 
 int Work::descriptor() {
@@ -505,6 +531,9 @@ std::uint32_t Communicator::rank() const {
 }
 std::uint32_t Communicator::world_size() const {
   return impl().options.world_size;
+}
+std::vector<std::uint32_t> Communicator::members() const {
+  return impl().members;
 }
 std::uint64_t Communicator::next_operation() const {
   return Call(impl())->next_operation;

@@ -181,6 +181,10 @@ void check(const Options& options, const RankProtocol& protocol) {
     throw bad("private sums have at most " + std::to_string(seal::most_private_ranks) + " ranks, not " +
               std::to_string(options.world_size));
   }
+  if (options.survivors > options.world_size)
+    throw bad("survivors are at most all " + std::to_string(options.world_size) + " ranks, not " +
+              std::to_string(options.survivors));
+  if (options.survivors != 0 && options.recovery.count() <= 0) throw bad("survivors require recovery");
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
   protocol.check();
 }
@@ -252,6 +256,11 @@ Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admi
   const session::Admission& first = admissions.front();
   Joined joined;
   joined.resumption = first.resumption;
+  const RankSet& members = first.resumption.members;
+  if (!members.empty()) {  // packets number the members
+    attempt.options.rank = members.place_of(attempt.options.rank);
+    attempt.options.world_size = members.size();
+  }
   if (first.local) {
     joined.local = reach.sites.front().local;
     joined.local->gather(first.job_epoch, attempt.deadline);
@@ -264,6 +273,7 @@ Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admi
   }
   const auto lanes = static_cast<std::uint32_t>(lanes_of(reach));
   joined.traits = attempt.protocol->traits(reach, first, joined.slots / lanes);
+  if (joined.traits.successor && !members.empty()) joined.traits.successor = members.at_place(*joined.traits.successor);
   joined.traits.private_sums = reach.agreement.has_value();
   if (reach.agreement) joined.traits.placement += "; sums are private: no aggregator can read values";
   return joined;

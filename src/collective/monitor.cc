@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -20,7 +21,7 @@ using std::chrono::milliseconds;
 constexpr auto beat_deadline = std::chrono::duration_cast<milliseconds>(session::beat_patience) - milliseconds(10);
 // A leave may follow a beat in flight on the same connection, and wait for its turn there.
 constexpr milliseconds leave_deadline = 2 * beat_deadline;
-constexpr milliseconds recovery_pause{100};  // before each attempt to join again
+constexpr milliseconds recovery_pause{100}, survivors_pause{5};  // before each attempt to join again
 
 session::Rank::Config config_of(const Options& options, const RankProtocol& protocol) {
   check(options, protocol);
@@ -31,9 +32,17 @@ session::Rank::Config config_of(const Options& options, const RankProtocol& prot
   config.predecessor = protocol.predecessor();
   config.recovers = options.recovery.count() > 0;
   config.recovery = runtime::bounded(options.recovery);
+  config.survivors = options.survivors;
   config.silence = options.heartbeat_timeout;
-  config.pause = [] { return recovery_pause; };
+  config.pause = [pause = options.survivors == 0 ? recovery_pause : survivors_pause] { return pause; };
   return config;
+}
+
+// "with all 4 ranks", "with ranks 0, 1, 3 of 4"
+std::string in_words(const RankSet& members, std::uint32_t world_size) {
+  const bool all = members.empty() || members.size() == world_size;
+  return all ? "with all " + std::to_string(world_size) + " ranks"
+             : "with " + session::name_ranks(members) + " of " + std::to_string(world_size);
 }
 
 }  // namespace
@@ -107,13 +116,17 @@ void Monitor::leave(const Error* why) {
 
 void Monitor::lane_failed(std::uint32_t lane, const protocol::LaneFailure& failure) {
   commands_.post([this, lane, failure] {
-    if (rank_.running()) rank_.on_lane_failure(aggregator_of_lane_[lane], failure, now());  // else the lane no longer exists
+    if (!rank_.running()) return;  // the lane no longer exists
+    protocol::LaneFailure told = failure;
+    told.first_rank = rank_at(failure.first_rank);
+    told.second_rank = rank_at(failure.second_rank);
+    rank_.on_lane_failure(aggregator_of_lane_[lane], told, now());
   });
 }
 
-bool Monitor::has_left(std::uint32_t rank) {
+bool Monitor::successor_has_left() {
   const std::lock_guard lock(mutex_);
-  return left_.contains(rank);
+  return successor_ && left_.contains(*successor_);
 }
 
 void Monitor::watch(Time deadline) {
@@ -212,6 +225,8 @@ void Monitor::carry_out(const session::Rank::Prepare& prepare) {
   };
   const auto done = [this](std::unique_ptr<Attempt>& attempt) {
     joining_->attempt = std::move(attempt);
+    // An aggregator that has not heard of a death yet must not take the end of a connection for another one.
+    std::move(clients_.begin(), clients_.end(), std::back_inserter(former_clients_));
     clients_.clear();
     std::vector<std::string> addresses;
     for (Site& site : joining_->attempt->reach.sites) {
@@ -248,6 +263,11 @@ void Monitor::carry_out(const session::Rank::Start&) {
   Joined joined;
   try {
     joined = begin_lanes(*joining_->attempt, rank_.admissions());
+    members_ = joined.resumption.members;
+    {
+      const std::lock_guard lock(mutex_);
+      successor_ = joined.traits.successor;
+    }
     aggregator_of_lane_ = std::move(joined.aggregator_of_lane);
     packet_elements_ = joined.packet_elements;
     if (engine_ != nullptr) recovering_->resume(std::move(joined.lanes), joined.resumption);
@@ -255,12 +275,14 @@ void Monitor::carry_out(const session::Rank::Start&) {
     return rank_.on_start_failed(error, now());
   }
   joining_.reset();
+  former_clients_.clear();
   rank_.on_started(now());
   if (engine_ == nullptr) {
     joined_ = std::move(joined);
   } else if (options_.log) {
     options_.log("rank " + std::to_string(options_.rank) + " continues with operation " +
-                 std::to_string(joined.resumption.first) + ": " + joined.traits.placement);
+                 std::to_string(joined.resumption.first) + ", " + in_words(joined.resumption.members, options_.world_size) +
+                 ": " + joined.traits.placement);
   }
 }
 
@@ -278,7 +300,9 @@ void Monitor::carry_out(const session::Rank::Leave& leave) {
 void Monitor::carry_out(const session::Rank::Suspend& suspend) {
   if (options_.log) {
     options_.log("warning: " + std::string(suspend.cause.what()) + "; rank " + std::to_string(options_.rank) +
-                 " waits up to " + session::in_seconds(suspend.patience) + " for all ranks to join again");
+                 " waits up to " + session::in_seconds(suspend.patience) + " for " +
+                 (options_.survivors == 0 ? "all" : "at least " + std::to_string(options_.survivors)) +
+                 " ranks to join again");
   }
   recovering_->suspend();
   progress_ = recovering_->progress();
@@ -306,7 +330,12 @@ std::optional<session::Stall> Monitor::oldest_stall() {
   const auto stalled = engine_->oldest_stall();
   if (!stalled) return std::nullopt;
   const protocol::ChunkStall& stall = stalled->stall;
-  return session::Stall{aggregator_of_lane_[stalled->lane], stall.operation, stall.chunk, stall.missing, stall.told};
+  const RankSet missing = members_.empty() ? stall.missing : members_.at_places(stall.missing);
+  return session::Stall{aggregator_of_lane_[stalled->lane], stall.operation, stall.chunk, missing, stall.told};
+}
+
+std::uint32_t Monitor::rank_at(std::uint32_t place) const {
+  return members_.empty() || place >= members_.size() ? place : members_.at_place(place);
 }
 
 std::string Monitor::call(std::uint64_t operation) {

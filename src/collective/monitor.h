@@ -36,8 +36,8 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
 
   // From an I/O thread: a lane cannot go on.
   void lane_failed(std::uint32_t lane, const protocol::LaneFailure& failure);
-  [[nodiscard]] bool has_left(std::uint32_t rank);  // in good order, as last heard
-  void watch(Time deadline);                        // an operation with this deadline was submitted
+  [[nodiscard]] bool successor_has_left();  // RankTraits::successor; in good order, as last heard
+  void watch(Time deadline);                // an operation with this deadline was submitted
   // Another thread failed the engine: tells the other ranks now, not when they miss this one.
   void engine_failed() {
     commands_.post([] {});
@@ -70,6 +70,7 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   // attempt to join has begun.
   template <class Call, class Done, class Failed>
   void beside(Call call, Done done, Failed failed);
+  [[nodiscard]] std::uint32_t rank_at(std::uint32_t place) const;
   [[nodiscard]] std::optional<session::Stall> oldest_stall() override;
   [[nodiscard]] std::string call(std::uint64_t operation) override;
   [[nodiscard]] std::optional<Overdue> overdue(Time now) override;
@@ -81,19 +82,22 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   std::unique_ptr<Joining> joining_;
   std::vector<std::unique_ptr<control::Client>> clients_;  // by site, since on_prepared(); while a site is asked to admit
                                                            // the rank, its client is the call's that runs beside
-  std::vector<bool> calling_;                              // by site: a heartbeat or a goodbye is in flight
-  std::optional<Joined> joined_;                           // for join()
-  std::optional<Error> error_;                             // for join()
+  std::vector<std::unique_ptr<control::Client>> former_clients_;  // of the life before, until the next one runs
+  std::vector<bool> calling_;                                     // by site: a heartbeat or a goodbye is in flight
+  std::optional<Joined> joined_;                                  // for join()
+  std::optional<Error> error_;                                    // for join()
   std::vector<std::size_t> aggregator_of_lane_;
+  RankSet members_;  // of the life that runs; empty: all
   std::uint32_t packet_elements_ = 0;
   stream::Progress progress_;
   runtime::Engine* engine_ = nullptr;
   runtime::WorkerEngine* recovering_ = nullptr;
 
   runtime::Commands commands_{[] {}};
-  std::mutex mutex_;  // guards the two values below
+  std::mutex mutex_;  // guards the values below
   Time next_deadline_ = never;
   RankSet left_;
+  std::optional<std::uint32_t> successor_;
 
   std::shared_ptr<runtime::ProgressThread> thread_;  // between start() and stop()
 };

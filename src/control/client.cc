@@ -86,6 +86,8 @@ Error error_of(const Failure& failure, const std::string& address) {
       return {ErrorCode::unreachable, at + ": " + failure.words};
     case ErrorKind::late:
       return {ErrorCode::deadline, at + ": " + failure.words};
+    case ErrorKind::excluded:
+      return {ErrorCode::excluded, failure.words + " (said by " + at + ")"};
     case ErrorKind::internal:
       return {ErrorCode::internal, at + ": " + failure.words};
     case ErrorKind::invalid:

@@ -41,7 +41,7 @@ struct Proofs {
 
 // ---- requests and their answers
 
-enum class ErrorKind : std::uint8_t { invalid, refused, overloaded, busy, late, unauthenticated, internal };
+enum class ErrorKind : std::uint8_t { invalid, refused, excluded, overloaded, busy, late, unauthenticated, internal };
 inline constexpr auto last_error_kind = ErrorKind::internal;
 // An answer in place of what was asked for.
 struct Failure {
@@ -178,6 +178,10 @@ void fields(Archive& a, Join& m) {
   a.text(30, "host", r.process.host, session::longest_name);
   a.number(31, "process", r.process.id);
   a.text(32, "own", r.own, session::longest_own_ask);
+  a.number(33, "survivors", r.survivors);
+  a.number(34, "life", r.life);
+  a.ranks(35, "members", r.members);
+  a.flag(36, "lets_in", r.lets_in);
 }
 template <class Archive>
 void fields(Archive& a, Beat& m) {
@@ -240,15 +244,23 @@ void fields(Archive& a, std::pair<std::uint64_t, std::uint32_t>& m) {  // of str
 namespace netsum::stream {
 
 template <class Archive>
+void fields(Archive& a, Progress::Summed& m) {
+  a.number(1, "from", m.from);
+  a.ranks(2, "ranks", m.ranks);
+}
+template <class Archive>
 void fields(Archive& a, Progress& m) {
   a.number(1, "next", m.next);
   a.number(2, "kept", m.kept);
   a.list(3, "finished", m.finished, OperationLog::most_results);
+  a.list(4, "summed", m.summed, Progress::most_sets);
 }
 template <class Archive>
 void fields(Archive& a, Resumption& m) {
   a.number(1, "first", m.first);
   a.map(2, "replays", m.replays, std::size_t{max_world_size} * OperationLog::most_results);
+  a.list(3, "summed", m.summed, Progress::most_sets);
+  a.ranks(4, "members", m.members);
 }
 
 }  // namespace netsum::stream
@@ -280,6 +292,7 @@ void fields(Archive& a, Admission& m) {
   a.key(13, "results", m.results);
   a.message(14, "keys", m.keys);
   a.text(15, "own", m.own, longest_own_grant);
+  a.number(16, "life", m.life);
 }
 
 template <class Archive>
@@ -293,6 +306,7 @@ void fields(Archive& a, HeartbeatReply& m) {
   a.flag(7, "ended_by_operator", m.ended_by_operator);
   a.text(8, "warning", m.warning, longest_text);
   a.list(9, "calls", m.calls, most_stated_calls);
+  a.ranks(10, "waiting", m.waiting);
 }
 // A job that an operator wants to end, or explained.
 template <class Archive>

@@ -64,6 +64,7 @@ Answer without(ErrorKind kind, const std::string& why) {
   return {Failure{kind, why}};
 }
 Answer refused(const session::JoinOutcome& outcome) {
+  if (outcome.refusal == session::Refusal::excluded) return without(ErrorKind::excluded, outcome.reason);
   return without(ErrorKind::refused, outcome.reason + " (" + session::to_string(outcome.refusal) + ")");
 }
 // Unlike what is refused, this may succeed a moment later, also at the daemon that is started in place of this one.

@@ -421,7 +421,7 @@ void WorkerEngine::lane_done(std::uint64_t number) {
     if (found == under_way_.end() || --found->second->lanes_remaining != 0) return;
     operation = std::move(found->second);
     under_way_.erase(found);
-    if (log_) log_->finish(number);
+    if (log_) operation->summed = log_->finish(number);
     if (operation->called) ++completed_;
   }
   operation->end(nullptr);

@@ -60,11 +60,11 @@ bool decide_local(const Requests& ranks, Plan& plan) {
 bool charge(const Requests& ranks, const ProtocolRules& rules, const Supply& supply, Plan& plan) {
   const JoinRequest& first = *ranks.front();
   const std::uint64_t seals =
-      seal::link_bytes(security_of(ranks, rules, supply.config)) * (first.world_size + plan.placement.switches.size());
+      seal::link_bytes(security_of(ranks, rules, supply.config)) * (ranks.size() + plan.placement.switches.size());
   std::uint64_t units = 0;
   std::string no_memory;
   const auto fits = [&] {
-    const Terms terms{first.world_size, plan.packet_elements, plan.slots, plan.placement, plan.own};
+    const Terms terms{static_cast<std::uint32_t>(ranks.size()), plan.packet_elements, plan.slots, plan.placement, plan.own};
     const Cost cost = rules.cost(terms);
     units = std::uint64_t{cost.units} * supply.config.lanes * plan.slots;
     plan.memory_bytes = (cost.memory + seals) * supply.config.lanes;
@@ -111,6 +111,7 @@ JoinOutcome compare(const Requests& joined, const JoinRequest& request, const Pr
   }
   if (first.slots_fixed != request.slots_fixed) return differs("slots", first.slots_fixed, request.slots_fixed);
   if (first.recovers != request.recovers) return differs("recovery", first.recovers, request.recovers);
+  if (first.survivors != request.survivors) return differs("survivors", first.survivors, request.survivors);
   if (first.aggregators != request.aggregators) {
     return differ("rank " + std::to_string(request.rank) + " of job '" + request.job + "' joins at " +
                   list(request.aggregators) + ", rank " + std::to_string(first.rank) + " at " + list(first.aggregators) +

@@ -159,6 +159,18 @@ std::string check(const JoinRequest& request) {
     return unprintable("the list of aggregators has more than " + std::to_string(most_aggregators) +
                        " entries, or an address in it");
   }
+  if (request.survivors > request.world_size || (request.survivors != 0 && !request.recovers)) {
+    return "a job of " + std::to_string(request.world_size) + " ranks cannot go on with " +
+           std::to_string(request.survivors) + ": survivors are at most all ranks, and require recovery";
+  }
+  if (request.aggregators.size() > 1 && request.survivors != 0 && request.survivors * 2 <= request.world_size) {
+    return "a job of " + std::to_string(request.world_size) + " ranks at several aggregators cannot go on with " +
+           std::to_string(request.survivors) +
+           ": a network that falls in two could leave two halves that both go on; at least " +
+           std::to_string(request.world_size / 2 + 1) + " survivors are needed";
+  }
+  if (!request.members.minus(RankSet::first(request.world_size)).empty())
+    return "the ranks of the job's last life are not its ranks";
   if (!request.progress.sound()) return "the rank's numbers of finished operations contradict each other";
   if (std::string error = check_slots(request.slots_fixed); !error.empty()) return error;
   if (request.endpoints.size() > most_lanes) {
@@ -172,15 +184,34 @@ std::string check(const JoinRequest& request) {
   return "";
 }
 
+namespace {
+
+// What a protocol sees of a request: a rank is its place among the members.
+JoinRequest among_members(JoinRequest asked, std::uint32_t ranks, std::uint32_t place) {
+  asked.world_size = ranks;
+  asked.rank = place;
+  return asked;
+}
+
+}  // namespace
+
 std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules) {
   if (asked.rank >= asked.world_size) return check_rank(asked.rank, asked.world_size);
   if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "the admission has no epoch";
-  const std::vector<std::uint32_t>& epochs = admission.rank_epochs;
-  if (epochs.size() != asked.world_size) {
-    return "the admission has " + std::to_string(epochs.size()) + " rank epochs for " + std::to_string(asked.world_size) +
-           " ranks";
+  const RankSet& members = admission.resumption.members;
+  if (members.empty() != (asked.survivors == 0) || (asked.survivors != 0 && !members.contains(asked.rank)) ||
+      !members.minus(RankSet::first(asked.world_size)).empty() || members.size() < asked.survivors ||
+      admission.life <= asked.life) {
+    return "the admission does not say which ranks go on";
   }
-  if (epochs[asked.rank] != admission.rank_epoch)
+  // Everybody counts the members from here on.
+  const std::uint32_t ranks = members.empty() ? asked.world_size : members.size();
+  const std::uint32_t place = members.empty() ? asked.rank : members.place_of(asked.rank);
+  const std::vector<std::uint32_t>& epochs = admission.rank_epochs;
+  if (epochs.size() != ranks) {
+    return "the admission has " + std::to_string(epochs.size()) + " rank epochs for " + std::to_string(ranks) + " ranks";
+  }
+  if (epochs[place] != admission.rank_epoch)
     return "the admission has two different epochs for rank " + std::to_string(asked.rank);
   if (std::set<std::uint32_t> distinct(epochs.begin(), epochs.end());
       distinct.size() != epochs.size() || distinct.contains(0)) {
@@ -200,22 +231,22 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
            " elements, and this rank asked for " + std::to_string(asked.packet_elements);
   }
   const Placement& placement = admission.placement;
-  if (std::string error = first_of({rules.check_packet(admission.packet_elements), check(placement, asked.world_size)});
+  if (std::string error = first_of({rules.check_packet(admission.packet_elements), check(placement, ranks)});
       !error.empty()) {
     return error;
   }
   if (!rules.switches && !placement.switches.empty())
     return "the admission has switches, and protocol " + rules.name + " has none";
   if (std::string error = rules.check_placement(placement); !error.empty()) return error;
-  const std::uint32_t at = placement.switch_of_rank[asked.rank];
+  const std::uint32_t at = placement.switch_of_rank[place];
   if (asked.switch_address != (at == Placement::at_server ? "" : placement.switches.at(at))) {
     return "the admission places rank " + std::to_string(asked.rank) + " at another switch than the one it named";
   }
-  const Terms terms{asked.world_size, admission.packet_elements, admission.slots, placement, admission.own};
-  if (std::string error = check_admission(rules, admission, asked); !error.empty()) return error;
-  if (std::string error = check_terms(rules, terms); !error.empty()) return error;  // reads what was just checked
-  if (std::string error = stream::check(admission.resumption, asked.progress, asked.world_size); !error.empty())
+  const Terms terms{ranks, admission.packet_elements, admission.slots, placement, admission.own};
+  if (std::string error = check_admission(rules, admission, among_members(asked, ranks, place)); !error.empty())
     return error;
+  if (std::string error = check_terms(rules, terms); !error.empty()) return error;  // reads what was just checked
+  if (std::string error = stream::check(admission.resumption, asked.progress, ranks); !error.empty()) return error;
   const bool sealed = admission.security != PacketSecurity::none;
   if (admission.security < asked.security && !admission.local) {
     return std::string("the admission protects packets by ") + to_string(admission.security) + ", and this rank asked for " +

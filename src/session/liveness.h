@@ -13,6 +13,9 @@ namespace netsum::session {
 
 // From a connection's end until the process is dead. A living one connects again with its next heartbeat.
 inline constexpr Duration reconnect_allowed = std::chrono::seconds(2);
+// Where the others go on without it. A rank that lives ends no connection, whatever it waits for: only its host's kernel
+// does, as the process ends, or a box on the way.
+inline constexpr Duration reconnect_allowed_by_survivors = std::chrono::milliseconds(20);
 // A judge that looks so much later than it meant to did not run, and hears first what waits in its sockets.
 inline constexpr Duration usual_delay = std::chrono::milliseconds(200);
 inline constexpr Duration hearing = std::chrono::seconds(1);
@@ -37,9 +40,9 @@ class Liveness {
   }
 
   [[nodiscard]] Time heard() const { return heard_; }
-  [[nodiscard]] Time dead_at(Duration timeout) const {
+  [[nodiscard]] Time dead_at(Duration timeout, Duration reconnect = reconnect_allowed) const {
     const Time silent = after(heard_, timeout);
-    return closed_ ? std::min(silent, after(*closed_, reconnect_allowed)) : silent;
+    return closed_ ? std::min(silent, after(*closed_, reconnect)) : silent;
   }
   // Whether it counts as dead because its connection ended.
   [[nodiscard]] bool has_closed() const { return closed_.has_value(); }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bitmap.h"
 #include "base/endpoint.h"
 #include "netsum/types.h"
 #include "seal/packet_key.h"
@@ -69,6 +70,7 @@ enum class Refusal : std::uint8_t {
   shutting_down,
   draining,  // no new jobs until an operator says otherwise
   ended_by_operator,
+  excluded,     // the job went on without this rank
   not_started,  // the daemon's lanes cannot serve the job
 };
 [[nodiscard]] const char* to_string(Refusal refusal);
@@ -103,6 +105,10 @@ struct JoinRequest {
   stream::Progress progress;
   std::vector<std::string> aggregators;  // where this rank joins; the same for all ranks
   std::uint32_t former_epoch = 0;        // of this rank, in a life of the job that it gave up; 0: none
+  std::uint32_t survivors = 0;           // fewest ranks with which such a job goes on; 0: all
+  std::uint32_t life = 0;                // of the job, in which this process was last; 0: in none
+  RankSet members{};                     // of that life
+  bool lets_in = false;                  // new processes may begin together with this rank
 
   // Shared memory, if all ranks are on the aggregator's host.
   std::uint64_t local_ticket = 0;  // 0: none; why_not_local says why
@@ -133,11 +139,12 @@ using RankKeys = HopKeys;
 struct Admission {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank_epoch = 0;
-  std::vector<std::uint32_t> rank_epochs;  // of all ranks
+  std::vector<std::uint32_t> rank_epochs;  // of all members, as all lists of ranks in here
   std::uint32_t packet_elements = 0;
   std::uint32_t slots = 0;  // per lane
   Placement placement;      // if the protocol has switches
   stream::Resumption resumption;
+  std::uint32_t life = 1;                          // the number of this life of the job
   bool local = false;                              // the ranks sum in shared memory
   std::string why_not_local;                       // names a rank
   PacketSecurity security = PacketSecurity::none;  // of packets between hosts

@@ -58,6 +58,9 @@ void Rank::complete(std::size_t site, JoinRequest& request) const {
   request.recovers = config_.recovers;
   if (!config_.recovers) return;
   request.aggregators = config_.aggregators;
+  request.survivors = config_.survivors;
+  request.life = life_;
+  request.members = members_;
   if (const auto former = former_epochs_.find(sites_[site].address); former != former_epochs_.end()) {
     request.former_epoch = former->second;
   }
@@ -100,10 +103,16 @@ std::vector<Admission> Rank::admissions() const {
 void Rank::on_started(Time now) {
   if (phase_ != Phase::starting) return;
   phase_ = Phase::running;
+  life_ = sites_.front().admission->life;
+  members_ = sites_.front().admission->resumption.members;
   cause_.reset();
   unsealed_.reset();
   dispute_.reset();
-  Supervisor::Config config{config_.job, config_.rank, {}, config_.predecessor, config_.silence};
+  std::optional<std::uint32_t> predecessor = config_.predecessor;
+  if (predecessor && !members_.empty()) {
+    predecessor = members_.at_place((members_.place_of(config_.rank) + members_.size() - 1) % members_.size());
+  }
+  Supervisor::Config config{config_.job, config_.rank, {}, predecessor, config_.silence};
   for (const Site& site : sites_) config.aggregators.push_back(site.address);
   supervisor_.emplace(std::move(config), now);
   next_beat_ = now;
@@ -265,6 +274,7 @@ Time Rank::next_timeout() const {
 // ---- the end of an attempt, of a life, or of the rank
 
 void Rank::fail(const Error& error, Time now) {
+  if (error.code() == ErrorCode::excluded) return end(error);
   if (phase_ == Phase::running && config_.recovers && recoverable(error.code())) {
     remember();
     cause_ = last_ = error;
@@ -274,7 +284,9 @@ void Rank::fail(const Error& error, Time now) {
     remember();
     last_ = error;
     actions_.emplace_back(Retry{error});
-    say_goodbye(&error);  // to those that have admitted this attempt: it does not go on
+    // To those that have admitted this attempt: it does not go on. Who may do without this rank must not think that it has
+    // left.
+    if (config_.survivors == 0) say_goodbye(&error);
   } else {
     return end(error);
   }

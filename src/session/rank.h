@@ -101,6 +101,7 @@ class Rank {
     std::optional<std::uint32_t> predecessor{};  // as Supervisor::Config's
     bool recovers = false;                       // the job outlives its processes
     Duration recovery = Duration::max();         // if so: how long this rank waits for all ranks to join again
+    std::uint32_t survivors = 0;                 // as JoinRequest::survivors
     Duration silence = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of an aggregator (liveness.h)
     std::function<Duration()> pause;                                             // before each attempt to join again
   };
@@ -187,6 +188,8 @@ class Rank {
   bool ended_by_operator_ = false;
   Time give_up_ = never, next_attempt_ = never;
   std::map<std::string, std::uint32_t> former_epochs_;  // of this rank in lives that it gave up, by address
+  std::uint32_t life_ = 0;                              // of the job, in which this process was last
+  RankSet members_;                                     // of that life
 };
 
 }  // namespace netsum::session

@@ -35,6 +35,7 @@ struct Job {
   std::map<std::uint32_t, Rank> ranks;
   std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
   std::uint64_t epoch = 0, generation = 0;
+  std::uint32_t life = 1, survivors = 0;
   RankSet joined, left;
   Time since{};
   std::string failure;
@@ -62,7 +63,7 @@ const char* to_string(Refusal refusal) {
                                    "no_slots",       "no_memory",         "quota",
                                    "job_running",    "results_forgotten", "superseded",
                                    "shutting_down",  "draining",          "ended_by_operator",
-                                   "not_started"};
+                                   "excluded",       "not_started"};
   return names[static_cast<std::size_t>(refusal)];
 }
 
@@ -255,11 +256,13 @@ struct Registry::Impl {
     if (plan.refusal != Refusal::none) {
       return refuse_all(key, plan.refusal, "job '" + job.name + "': " + plan.reason, now);
     }
-    NETSUM_CHECK(job.joined == RankSet::first(job.world_size) && job.ranks.size() == job.world_size);
+    NETSUM_CHECK(job.joined.size() == job.ranks.size());
+    if (job.survivors != 0) plan.resumption.members = job.joined;
     charge(key, job, plan);
+    const RankSet gone = RankSet::first(job.world_size).minus(job.joined);
     note(JobEvent::Kind::started, job, now, {},
          rules.name + ", " + std::to_string(job.packet_elements) + " elements per packet, " + std::to_string(job.slots) +
-             " slots per lane");
+             " slots per lane" + (gone.empty() ? "" : ", without " + name_ranks(gone)));
     StartJob start = start_of(job, rules, std::move(plan));
     give_keys(job, start, now);
     tell(job, start);
@@ -294,6 +297,7 @@ struct Registry::Impl {
     admission.slots = plan.slots;
     admission.placement = std::move(plan.placement);
     admission.resumption = std::move(plan.resumption);
+    admission.life = job.life;
     admission.local = plan.local;
     admission.why_not_local = std::move(plan.why_not_local);
     admission.security = plan.security;
@@ -325,10 +329,12 @@ struct Registry::Impl {
   }
 
   void tell(Job& job, const StartJob& start) {
+    std::size_t place = 0;
     for (auto& [rank, member] : job.ranks) {
       Admission admission = start.admission;
       admission.rank_epoch = member.epoch;
-      if (!start.keys.empty()) admission.keys = start.keys[rank];
+      if (!start.keys.empty()) admission.keys = start.keys[place];
+      ++place;
       outcomes[member.ticket] = {Refusal::none, {}, std::move(admission)};
       wait_no_more(member.ticket, job.tenant);
     }
@@ -341,6 +347,10 @@ struct Registry::Impl {
     for (const auto& [rank, member] : job.mapped().ranks) {
       outcomes[member.ticket] = {refusal, reason, {}};
       wait_no_more(member.ticket, job.mapped().tenant);
+    }
+    for (const auto& [rank, successor] : job.mapped().successors) {
+      outcomes[successor.ticket] = {refusal, reason, {}};
+      wait_no_more(successor.ticket, job.mapped().tenant);
     }
   }
 
@@ -403,8 +413,83 @@ struct Registry::Impl {
 
   // Whether a new process may wait for the end of the rank's old one, which may be dead but not detected yet.
   [[nodiscard]] static bool may_succeed(const Job& job, const JoinRequest& request) {
-    return request.recovers && request.world_size == job.world_size && job.ranks.at(request.rank).request.recovers &&
+    return request.recovers && request.world_size == job.world_size && job.ranks.begin()->second.request.recovers &&
            !job.successors.contains(request.rank);
+  }
+
+  // ---- jobs that go on without ranks that died
+
+  // The ranks of a job that forms again. Its first life has only new processes.
+  struct Muster {
+    std::uint32_t life = 0;  // the latest that joined ranks were in
+    RankSet former;          // in that life
+    RankSet again;           // have joined again
+    RankSet fresh;           // new processes
+    RankSet stale;           // were in an earlier life, and not in that one
+    bool lets_in = false;    // new processes begin with the others; if not, they wait
+  };
+  [[nodiscard]] static Muster muster(const Job& job) {
+    Muster found;
+    for (const auto& [rank, member] : job.ranks) {
+      found.lets_in = found.lets_in || member.request.lets_in;
+      if (member.request.life <= found.life) continue;
+      found.life = member.request.life;
+      found.former = member.request.members;
+    }
+    for (const auto& [rank, member] : job.ranks) {
+      const bool was = member.request.life == found.life || found.former.contains(rank);
+      (member.request.life == 0 ? found.fresh : was ? found.again : found.stale).insert(rank);
+    }
+    found.lets_in = found.lets_in || found.life == 0 || found.again.size() < job.survivors;
+    return found;
+  }
+  // When a member of the job's last life, which has not joined again, counts as dead. It counts as that at once if it is why
+  // that life ended, or had left. A daemon that knows nothing of it, as it was started again, gives it the time that silent
+  // ranks have.
+  [[nodiscard]] Time gone_at(const std::string& key, const Job& job, std::uint32_t rank) const {
+    const Job* last = nullptr;
+    for (const auto& [epoch, other] : failed) {
+      const auto name = keys.find(epoch);
+      if (name != keys.end() && name->second == key && other.generation == job.generation && other.ranks.contains(rank) &&
+          (last == nullptr || other.life > last->life)) {
+        last = &other;
+      }
+    }
+    if (last == nullptr) return job.since + config.heartbeat_timeout;
+    if (last->lost == rank || last->left.contains(rank)) return job.since;
+    return last->ranks.at(rank).liveness.dead_at(config.heartbeat_timeout, reconnect_allowed_by_survivors);
+  }
+  // When all ranks that the job waits for have joined or count as dead; `never`: too few have joined.
+  [[nodiscard]] Time complete_at(const std::string& key, const Job& job) const {
+    if (job.ranks.size() == job.world_size) return job.since;
+    if (job.survivors == 0) return never;
+    const Muster all = muster(job);
+    if (all.life == 0 || all.again.size() + all.fresh.size() < job.survivors) return never;
+    Time when = job.since;
+    all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(key, job, rank)); });
+    return when;
+  }
+  void admit_if_complete(const std::string& key, Time now) {
+    Job& job = jobs.at(key);
+    if (job.phase != Phase::joining || now < complete_at(key, job)) return;
+    if (job.survivors == 0) return admit(key, job, now);
+    const Muster all = muster(job);
+    all.stale.for_each([&](std::uint32_t rank) {
+      const auto stale = job.ranks.extract(rank);
+      wait_no_more(stale.mapped().ticket, job.tenant);
+      outcomes[stale.mapped().ticket] = {Refusal::excluded, why_excluded(stale.mapped().request, all.again), {}};
+    });
+    job.joined = all.lets_in ? all.again.united(all.fresh) : all.again;
+    if (!all.lets_in) {
+      all.fresh.for_each([&](std::uint32_t rank) { job.successors.insert(job.ranks.extract(rank)); });
+    }
+    job.life = all.life + 1;
+    if (job.ranks.size() >= job.survivors && !job.ranks.empty()) admit(key, job, now);
+  }
+  [[nodiscard]] static std::string why_excluded(const JoinRequest& request, const RankSet& others) {
+    return "rank " + std::to_string(request.rank) + " of job '" + request.job +
+           "' was declared dead: " + name_ranks(others) +
+           " went on without it: start it again, as a new process, to let it in";
   }
 
   // Why no rank of the job, or none of a new one, may wait here.
@@ -443,7 +528,7 @@ struct Registry::Impl {
     }
     auto found = jobs.find(key);
     if (found != jobs.end() && found->second.phase == Phase::running && request.former_epoch != 0 &&
-        request.world_size == found->second.world_size &&
+        request.world_size == found->second.world_size && found->second.ranks.contains(request.rank) &&
         found->second.ranks.at(request.rank).epoch == request.former_epoch) {
       // The rank's other aggregators know of a death, or have died: no need to wait until this one detects it.
       end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' has joined again",
@@ -452,6 +537,9 @@ struct Registry::Impl {
     }
     if (auto outcome = has_no_room(request, key)) return refuse(std::move(*outcome));
     Job& job = found == jobs.end() ? jobs[key] : found->second;
+    if (job.phase == Phase::running && job.survivors != 0 && request.life != 0 && !job.joined.contains(request.rank)) {
+      return refuse({Refusal::excluded, why_excluded(request, job.joined), {}});
+    }
     if (job.phase == Phase::running && may_succeed(job, request)) {
       wait(ticket, key, request);
       const std::uint32_t rank = request.rank;
@@ -480,6 +568,7 @@ struct Registry::Impl {
       job.generation = request.generation;
       job.world_size = request.world_size;
       job.packet_elements = request.packet_elements;
+      job.survivors = request.survivors;
       job.since = now;
     }
     job.joined.insert(request.rank);
@@ -487,7 +576,12 @@ struct Registry::Impl {
     wait(ticket, key, request);
     const std::uint32_t rank = request.rank;
     job.ranks[rank] = {std::move(request), ticket, 0, Liveness(now)};
-    if (job.ranks.size() == job.world_size) admit(key, job, now);
+    admit_if_complete(key, now);
+  }
+
+  // How long a rank whose connection has ended may take to open another one.
+  [[nodiscard]] static Duration reconnect(const Job& job) {
+    return job.survivors == 0 ? reconnect_allowed : reconnect_allowed_by_survivors;
   }
 
   [[nodiscard]] Duration succession_patience() const {
@@ -498,12 +592,13 @@ struct Registry::Impl {
   void refuse_successors(Job& job, Time now) {
     for (auto& [rank, successor] : job.successors) {
       const bool due = now >= successor.liveness.heard() + succession_patience();
-      if (!due || now - job.ranks.at(rank).liveness.heard() <= sign_of_life) continue;
+      if (!due || !job.ranks.contains(rank) || now - job.ranks.at(rank).liveness.heard() <= sign_of_life) continue;
       successor.liveness = Liveness(now - succession_patience() + succession_slack);  // looks again after that
     }
     std::erase_if(job.successors, [&](auto& entry) {
       auto& [rank, successor] = entry;
-      if (job.left.contains(rank) || now < successor.liveness.heard() + succession_patience()) return false;
+      if (!job.ranks.contains(rank) || job.left.contains(rank) || now < successor.liveness.heard() + succession_patience())
+        return false;
       wait_no_more(successor.ticket, job.tenant);
       outcomes[successor.ticket] = {Refusal::duplicate_rank,
                                     "rank " + std::to_string(rank) + " of job '" + job.name +
@@ -556,8 +651,8 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
       const Admission& admission = *node.mapped().admission;
       if (Job* job = r.running(admission.job_epoch)) {
         const auto& epochs = admission.rank_epochs;
-        const auto rank =
-            static_cast<std::uint32_t>(std::find(epochs.begin(), epochs.end(), admission.rank_epoch) - epochs.begin());
+        const auto place = std::find(epochs.begin(), epochs.end(), admission.rank_epoch) - epochs.begin();
+        const std::uint32_t rank = job->joined.at_place(static_cast<std::uint32_t>(place));
         r.end(r.keys.at(admission.job_epoch),
               "rank " + std::to_string(rank) + " of job '" + job->name + "' gave up while joining", FailureCause::gave_up,
               rank, now);
@@ -616,6 +711,11 @@ void Registry::on_greeted(const std::string& switch_id, const std::vector<Profil
 }
 
 void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now) {
+  if (const auto failed = impl_->failed.find(job_epoch); failed != impl_->failed.end()) {
+    const auto member = failed->second.ranks.find(rank);
+    if (member != failed->second.ranks.end() && member->second.epoch == rank_epoch) failed->second.left.insert(rank);
+    return;  // it will not join again
+  }
   Job* job = impl_->running(job_epoch);
   if (job == nullptr) return;
   const auto found = job->ranks.find(rank);
@@ -624,7 +724,7 @@ void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t 
   job->left.insert(rank);
   if (job->farewell.cause == FailureCause::none && why.cause != FailureCause::none) job->farewell = why;
   if (job->last_words.empty() && !why.reason.empty()) job->last_words = "rank " + std::to_string(rank) + ": " + why.reason;
-  if (job->left.size() == job->world_size) {
+  if (job->left.size() == job->ranks.size()) {
     const Farewell first = job->farewell;
     impl_->end(impl_->keys.at(job_epoch), first.reason, first.cause, std::nullopt, now);
   }
@@ -646,6 +746,10 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
     reply.mismatch = found->second.mismatch;
     reply.ended_by_operator = found->second.ended_by_operator;
     if (rank < found->second.world_size) compare_calls(found->second);
+    if (const auto member = found->second.ranks.find(rank);
+        member != found->second.ranks.end() && member->second.epoch == rank_epoch) {
+      member->second.liveness.hear(now);  // it may join again
+    }
     return reply;
   }
   Job* job = impl_->running(job_epoch);
@@ -655,6 +759,9 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   found->second.liveness.hear(now);
   reply.state = HeartbeatReply::State::running;
   reply.left = job->left;
+  for (const auto& [other, successor] : job->successors) {
+    if (!job->ranks.contains(other)) reply.waiting.insert(other);
+  }
   reply.reason = one_line(job->last_words);
   compare_calls(*job);
   return reply;
@@ -680,7 +787,8 @@ void Registry::fail_mismatch(std::uint64_t job_epoch, const std::string& reason,
 }
 
 void Registry::closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now) {
-  Job* const job = impl_->running(job_epoch);
+  const auto failed = impl_->failed.find(job_epoch);
+  Job* const job = failed == impl_->failed.end() ? impl_->running(job_epoch) : &failed->second;
   if (job == nullptr) return;
   const auto found = job->ranks.find(rank);
   if (found != job->ranks.end() && found->second.epoch == rank_epoch) found->second.liveness.close(now);
@@ -734,6 +842,9 @@ void Registry::on_timer(Time now) {
     if (old) r.forget(entry.second);
     return old;
   });
+  for (auto& [epoch, job] : r.failed) {
+    for (auto& [rank, member] : job.ranks) member.liveness.look(now, meant);
+  }
   struct Dead {
     std::string key;
     std::uint32_t rank;
@@ -747,7 +858,7 @@ void Registry::on_timer(Time now) {
     if (job.phase != Phase::running || !job.told) continue;
     for (auto& [rank, member] : job.ranks) member.liveness.look(now, meant);
     for (const auto& [rank, member] : job.ranks) {
-      if (!job.left.contains(rank) && now >= member.liveness.dead_at(r.config.heartbeat_timeout)) {
+      if (!job.left.contains(rank) && now >= member.liveness.dead_at(r.config.heartbeat_timeout, Impl::reconnect(job))) {
         dead.push_back({key, rank, member.liveness.has_closed()});
         break;
       }
@@ -764,7 +875,13 @@ void Registry::on_timer(Time now) {
             FailureCause::silent, rank, now);
     }
   }
+  std::vector<std::string> forming;
+  for (const auto& [key, job] : r.jobs) {
+    if (job.phase == Phase::joining && job.survivors != 0) forming.push_back(key);
+  }
+  for (const std::string& key : forming) r.admit_if_complete(key, now);
   for (const std::string& key : late) {
+    if (!r.jobs.contains(key) || r.jobs.at(key).phase != Phase::joining) continue;
     const Job& job = r.jobs.at(key);
     const RankSet missing = RankSet::first(job.world_size).minus(job.joined);
     r.refuse_all(key, Refusal::bad_parameters,
@@ -777,14 +894,18 @@ void Registry::on_timer(Time now) {
 Time Registry::next_timeout() const {
   Time next = never;
   for (const auto& [key, job] : impl_->jobs) {
-    if (job.phase == Phase::joining) next = std::min(next, job.since + impl_->config.join_timeout);
+    if (job.phase == Phase::joining) {
+      next = std::min({next, job.since + impl_->config.join_timeout, impl_->complete_at(key, job)});
+    }
     if (job.phase != Phase::running) continue;
     for (const auto& [rank, successor] : job.successors) {
-      if (!job.left.contains(rank)) next = std::min(next, successor.liveness.heard() + impl_->succession_patience());
+      if (job.ranks.contains(rank) && !job.left.contains(rank))
+        next = std::min(next, successor.liveness.heard() + impl_->succession_patience());
     }
     if (!job.told) continue;
     for (const auto& [rank, member] : job.ranks) {
-      if (!job.left.contains(rank)) next = std::min(next, member.liveness.dead_at(impl_->config.heartbeat_timeout));
+      if (!job.left.contains(rank))
+        next = std::min(next, member.liveness.dead_at(impl_->config.heartbeat_timeout, Impl::reconnect(job)));
     }
   }
   for (const auto& [epoch, job] : impl_->failed) next = std::min(next, job.since + remember_failed);
@@ -815,6 +936,11 @@ std::vector<JobEvent> Registry::take_events() {
   return std::exchange(impl_->events, {});
 }
 
+RankSet Registry::members(std::uint64_t job_epoch) const {
+  if (const auto failed = impl_->failed.find(job_epoch); failed != impl_->failed.end()) return failed->second.joined;
+  const Job* const job = impl_->running(job_epoch);
+  return job == nullptr ? RankSet() : job->joined;
+}
 bool Registry::belongs(std::uint64_t job_epoch, const std::string& tenant) const {
   if (const auto failed = impl_->failed.find(job_epoch); failed != impl_->failed.end()) {
     return failed->second.tenant == tenant;

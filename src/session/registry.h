@@ -63,6 +63,7 @@ struct HeartbeatReply {
   bool ended_by_operator = false;     // failed: and must not go on
   std::string warning{};              // running: what the job does without; empty: nothing
   std::vector<RankCall> calls{};      // that ranks have stated because they differ: each different one, once
+  RankSet waiting{};                  // ranks that died, and wait to be let in again
 };
 
 struct JobStatus {
@@ -134,6 +135,8 @@ class Registry {
   // For the log and the flight recorder. Past some thousands that nobody takes, later ones are lost.
   [[nodiscard]] std::vector<JobEvent> take_events();
 
+  // The members of a running or failed job.
+  [[nodiscard]] RankSet members(std::uint64_t job_epoch) const;
   // Whether a running or failed job is the tenant's. No tenant may see or touch another's jobs.
   [[nodiscard]] bool belongs(std::uint64_t job_epoch, const std::string& tenant) const;
   [[nodiscard]] const Quota& quota_of(const std::string& tenant) const;

@@ -29,7 +29,8 @@ HeartbeatReply Rendezvous::heartbeat(std::uint64_t job_epoch, std::uint32_t rank
                                      const std::string& tenant, Time now, const std::string& call) {
   if (!registry_.belongs(job_epoch, tenant)) return {};
   HeartbeatReply reply = registry_.heartbeat(job_epoch, rank, rank_epoch, now, call);
-  if (const auto view = views_.find(job_epoch); view != views_.end()) reply.missing = view->second.missing;
+  if (const auto view = views_.find(job_epoch); view != views_.end())
+    reply.missing = registry_.members(job_epoch).at_places(view->second.missing);
   return reply;
 }
 

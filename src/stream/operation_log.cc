@@ -15,6 +15,22 @@ std::size_t tensor_bytes(const Operation& call) {
   return call.collective == Collective::broadcast ? call.elements : call.elements * bytes_of(call.dtype);
 }
 
+// As Progress and Resumption hold them.
+bool ascend(const std::vector<Progress::Summed>& sets) {
+  return sets.size() <= Progress::most_sets &&
+         std::is_sorted(sets.begin(), sets.end(), [](const auto& a, const auto& b) { return a.from <= b.from; });
+}
+
+// The set for `number`; empty: none is noted.
+RankSet set_of(const std::vector<Progress::Summed>& sets, std::uint64_t number) {
+  const auto after = std::find_if(sets.begin(), sets.end(), [&](const auto& set) { return set.from > number; });
+  return after == sets.begin() ? RankSet() : std::prev(after)->ranks;
+}
+
+void note(std::vector<Progress::Summed>& sets, std::uint64_t number, const RankSet& ranks) {
+  if (sets.empty() ? !ranks.empty() : !(sets.back().ranks == ranks)) sets.push_back({number, ranks});
+}
+
 void copy(void* to, const void* from, std::size_t bytes) {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
@@ -25,7 +41,8 @@ bool Progress::sound() const {
   if (next == anywhere) return kept == anywhere && finished.empty();
   return kept <= next && next <= furthest && next - kept <= OperationLog::most_results &&
          finished.size() <= OperationLog::most_results && std::is_sorted(finished.begin(), finished.end()) &&
-         (finished.empty() || (finished.front() > next && finished.back() - next <= 2 * OperationLog::most_results));
+         (finished.empty() || (finished.front() > next && finished.back() - next <= 2 * OperationLog::most_results)) &&
+         ascend(summed);
 }
 
 std::string agree(std::span<const Progress> ranks, Resumption& out) {
@@ -54,6 +71,9 @@ std::string agree(std::span<const Progress> ranks, Resumption& out) {
       if (number >= first) out.replays.emplace(number, static_cast<std::uint32_t>(rank));
     }
   }
+  for (const auto& [number, place] : out.replays) note(out.summed, number, set_of(ranks[place].summed, number));
+  if (out.summed.size() > Progress::most_sets)
+    return "results of more than " + std::to_string(Progress::most_sets) + " sets of ranks are kept";
   return {};
 }
 
@@ -63,7 +83,7 @@ std::string check(const Resumption& resumption, const Progress& own, std::uint32
   const auto nonsense = [](std::uint64_t number) {
     return "the job cannot continue with operation " + std::to_string(number);
   };
-  if (first > Progress::furthest) return nonsense(first);
+  if (first > Progress::furthest || !ascend(resumption.summed)) return nonsense(first);
   // Bounds how far from `first` a rank's results can be: kept ones, and ones beyond its next operation.
   constexpr std::uint64_t reach = 3 * OperationLog::most_results;
   for (const auto& [number, rank] : replays) {
@@ -87,6 +107,11 @@ Progress OperationLog::progress() const {
   for (const auto& [number, entry] : entries_) {
     if (!entry.finished) progress.next = std::min(progress.next, number);
     if (entry.finished && number > progress.next) progress.finished.push_back(number);
+    if (entry.finished) note(progress.summed, number, entry.summed);
+  }
+  if (auto& sets = progress.summed; sets.size() > Progress::most_sets) {  // older results are of no use to others
+    sets.erase(sets.begin(), sets.end() - Progress::most_sets);
+    progress.kept = std::min(progress.next, sets.front().from);
   }
   return progress;
 }
@@ -117,15 +142,18 @@ Operation OperationLog::issue(const Operation& call) {
   return as_sent(call);
 }
 
-void OperationLog::finish(std::uint64_t number) {
+RankSet OperationLog::finish(std::uint64_t number) {
   Entry& entry = entries_.at(number);
   if (!entry.finished) {
     copy(entry.bytes.data(), entry.call.data, entry.bytes.size());
     bytes_kept_ += entry.bytes.size();
+    entry.summed = resumption_.replays.contains(number) ? set_of(resumption_.summed, number) : resumption_.members;
   }
   entry.finished = true;
   entry.replaying = false;
+  const RankSet summed = entry.summed;
   forget();
+  return summed;
 }
 
 // Drops the oldest results first, and none of a later operation than one without a result: a rank's results are a contiguous
@@ -141,10 +169,15 @@ void OperationLog::forget() {
 }
 
 // A call that already has a result is sent as a broadcast of the result. The call's signature is in the tag, so mismatched
-// calls are still detected.
+// calls are still detected. A broadcast from a rank that is gone comes from the next one that is there.
 Operation OperationLog::as_sent(const Operation& call) const {
   const auto found = resumption_.replays.find(call.number);
-  if (found == resumption_.replays.end()) return call;
+  if (found == resumption_.replays.end()) {
+    Operation sent = call;
+    if (const RankSet& members = resumption_.members; !members.empty())
+      sent.root = members.place_of(call.root) % members.size();
+    return sent;
+  }
   Operation replay;
   replay.number = call.number;
   replay.collective = Collective::broadcast;

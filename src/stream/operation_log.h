@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bitmap.h"
 #include "stream/operation.h"
 
 namespace netsum::stream {
@@ -26,15 +27,25 @@ struct Progress {
                                         // on where the others are
   std::uint64_t kept = anywhere;        // the first operation whose result is kept, at most `next`
   std::vector<std::uint64_t> finished;  // beyond `next`, ascending
+  // The ranks whose values results have in them, if ranks may be missing: of results from `from` on, until the next entry.
+  struct Summed {
+    std::uint64_t from = 0;
+    RankSet ranks{};
+    bool operator==(const Summed&) const = default;
+  };
+  static constexpr std::size_t most_sets = 64;
+  std::vector<Summed> summed{};  // from `kept` on, ascending
   bool operator==(const Progress&) const = default;
 
   [[nodiscard]] bool sound() const;  // whether a log can be in this state
 };
 
-// Where all ranks resume together.
+// Where all ranks resume together, and which ranks these are.
 struct Resumption {
   std::uint64_t first = 0;                         // the first operation without a result on some rank
-  std::map<std::uint64_t, std::uint32_t> replays;  // later operations that have a result: the rank that has it
+  std::map<std::uint64_t, std::uint32_t> replays;  // later operations that have a result: the place of the rank that has it
+  std::vector<Progress::Summed> summed{};          // of these operations' results
+  RankSet members{};                               // empty: all ranks. A member's place among them is its number in packets.
   bool operator==(const Resumption&) const = default;
 };
 
@@ -62,7 +73,8 @@ class OperationLog {
   [[nodiscard]] Operation issue(const Operation& call);
 
   // The operation sent under this number has ended: the call has its result, or the replay of this rank's result is over.
-  void finish(std::uint64_t number);
+  // Returns the ranks whose values the result has in it; empty: all.
+  RankSet finish(std::uint64_t number);
 
   [[nodiscard]] std::uint64_t next_issue() const { return next_issue_; }
   [[nodiscard]] std::size_t bytes_kept() const { return bytes_kept_; }  // of results
@@ -71,6 +83,7 @@ class OperationLog {
   struct Entry {
     Operation call;
     std::vector<std::byte> bytes;  // the input; once finished, the result
+    RankSet summed;                // of a result
     bool finished = false;
     bool replaying = false;
   };

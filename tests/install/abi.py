@@ -56,7 +56,7 @@ CHANGES = [
     ("NETSUM_OP_MAX_ENUM = 0x7fffffff", "NETSUM_OP_MAX_ENUM = 9", True),
     ("  uint32_t tag; ", "  double scale;\n  uint32_t tag; ", True),
     ("  uint32_t tag; ", "  uint32_t tag;\n  double scale; ", False),
-    ("  NETSUM_INTERNAL = 10,", "  NETSUM_INTERNAL = 10,\n  NETSUM_NEWS = 11,", False),
+    ("  NETSUM_EXCLUDED = 11,", "  NETSUM_EXCLUDED = 11,\n  NETSUM_NEWS = 12,", False),
 ]  # fmt: skip
 
 
