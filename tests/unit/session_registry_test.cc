@@ -1053,6 +1053,179 @@ TEST_F(GenerationTest, ALaterOneRefusesTheEarlierOnesSuccessors) {
   EXPECT_EQ(outcome->refusal, Refusal::superseded);
 }
 
+// ---- survivors
+
+class SurvivorsTest : public RegistryTest {
+ protected:
+  static constexpr std::uint32_t ranks = 4;
+
+  static JoinRequest new_process(std::uint32_t rank) {
+    JoinRequest r = request(rank, ranks);
+    r.recovers = true;
+    r.aggregators = {"a:1"};
+    r.survivors = 2;
+    return r;
+  }
+  // The rank was in the life of this admission.
+  static JoinRequest again(std::uint32_t rank, const Admission& admission) {
+    JoinRequest r = new_process(rank);
+    r.life = admission.life;
+    r.members = admission.resumption.members;
+    r.former_epoch = admission.rank_epoch;
+    r.progress = {5, 4, {}};
+    return r;
+  }
+  std::vector<Admission> start() { return admit({new_process(0), new_process(1), new_process(2), new_process(3)}); }
+  // Its process ends.
+  void kill(std::uint32_t rank, const Admission& admission) {
+    registry.closed(admission.job_epoch, rank, admission.rank_epoch, now);
+    now = std::min(registry.next_timeout(), now + 1s);
+    registry.on_timer(now);
+  }
+};
+
+TEST_F(SurvivorsTest, GoOnAtOnceWithoutADeadRank) {
+  const auto first = start();
+  EXPECT_EQ(first[0].resumption.members, RankSet::first(ranks));
+  const Time killed = now;
+  kill(2, first[2]);
+  EXPECT_LE(now - killed, 50ms);
+  const HeartbeatReply told = registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now);
+  EXPECT_EQ(told.state, State::failed);
+  EXPECT_EQ(told.lost, 2U);
+  const auto second = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
+  for (const Admission& admission : second) {
+    EXPECT_EQ(admission.resumption.members, set_of({0, 1, 3}));
+    EXPECT_EQ(admission.life, 2U);
+    EXPECT_EQ(admission.rank_epochs, (std::vector{second[0].rank_epoch, second[1].rank_epoch, second[2].rank_epoch}));
+    EXPECT_EQ(check(admission, again(3, first[3]), jobs::switchml_rules()).empty(), &admission == &second[2]);
+  }
+}
+
+TEST_F(SurvivorsTest, WaitForARankThatIsOnlySlow) {
+  const auto first = start();
+  kill(2, first[2]);
+  const std::uint64_t zero = registry.join(again(0, first[0]), now), one = registry.join(again(1, first[1]), now);
+  for (int i = 0; i < 28; ++i, now += 100ms) registry.on_timer(now);
+  EXPECT_FALSE(registry.join_outcome(zero));
+  const auto three = registry.join_outcome(registry.join(again(3, first[3]), now));
+  ASSERT_TRUE(three && three->admission);
+  EXPECT_EQ(three->admission->resumption.members, set_of({0, 1, 3}));
+  EXPECT_TRUE(registry.join_outcome(zero) && registry.join_outcome(one));
+}
+
+TEST_F(SurvivorsTest, ASecondDeathWhileTheJobForms) {
+  const auto first = start();
+  kill(2, first[2]);
+  const std::uint64_t zero = registry.join(again(0, first[0]), now), one = registry.join(again(1, first[1]), now);
+  kill(3, first[3]);
+  const auto outcome = registry.join_outcome(zero);
+  ASSERT_TRUE(outcome && outcome->admission);
+  EXPECT_EQ(outcome->admission->resumption.members, set_of({0, 1}));
+  EXPECT_TRUE(registry.join_outcome(one));
+}
+
+TEST_F(SurvivorsTest, ARankThatLeavesWhileTheJobFormsIsNotWaitedFor) {
+  const auto first = start();
+  kill(2, first[2]);
+  const std::uint64_t zero = registry.join(again(0, first[0]), now);
+  static_cast<void>(registry.join(again(1, first[1]), now));
+  registry.leave(first[3].job_epoch, 3, first[3].rank_epoch, {}, now);
+  registry.on_timer(now);
+  const auto outcome = registry.join_outcome(zero);
+  ASSERT_TRUE(outcome && outcome->admission);
+  EXPECT_EQ(outcome->admission->resumption.members, set_of({0, 1}));
+}
+
+TEST_F(SurvivorsTest, ARankThatWasDeclaredDeadIsToldSo) {
+  const auto first = start();
+  kill(2, first[2]);
+  const auto second = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
+  expect_refused(again(2, first[2]), Refusal::excluded, {"rank 2", "declared dead", "ranks 0, 1, 3 went on without it"});
+  // Also while the others form the next life, whoever comes first.
+  kill(3, second[2]);
+  const std::uint64_t stale = registry.join(again(2, first[2]), now);
+  const auto third = admit({again(0, second[0]), again(1, second[1])});
+  EXPECT_EQ(third[0].resumption.members, set_of({0, 1}));
+  EXPECT_EQ(third[0].life, 3U);
+  const auto outcome = registry.join_outcome(stale);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->refusal, Refusal::excluded);
+}
+
+TEST_F(SurvivorsTest, ANewProcessWaitsUntilItIsLetIn) {
+  const auto first = start();
+  kill(2, first[2]);
+  const std::uint64_t fresh = registry.join(new_process(2), now);  // before the others have joined again
+  const auto second = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
+  EXPECT_EQ(second[0].resumption.members, set_of({0, 1, 3}));
+  now += 20s;
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    const Admission& own = second[rank == 3 ? 2 : rank];
+    EXPECT_EQ(registry.heartbeat(own.job_epoch, rank, own.rank_epoch, now).waiting, set_of({2}));
+  }
+  registry.on_timer(now);
+  EXPECT_FALSE(registry.join_outcome(fresh));
+  std::vector<JoinRequest> letting;
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    letting.push_back(again(rank, second[rank == 3 ? 2 : rank]));
+    letting.back().lets_in = true;
+  }
+  const auto third = admit(letting);
+  EXPECT_EQ(third[0].resumption.members, RankSet::first(ranks));
+  const auto let_in = registry.join_outcome(fresh);
+  ASSERT_TRUE(let_in && let_in->admission);
+  EXPECT_EQ(let_in->admission->rank_epoch, third[0].rank_epochs[2]);
+}
+
+TEST_F(SurvivorsTest, TooFewWaitForNewProcesses) {
+  const auto first = start();
+  kill(1, first[1]);
+  kill(2, first[2]);
+  kill(3, first[3]);
+  const std::uint64_t zero = registry.join(again(0, first[0]), now);
+  now += 10s;
+  registry.on_timer(now);
+  EXPECT_FALSE(registry.join_outcome(zero));
+  const auto fresh = registry.join_outcome(registry.join(new_process(2), now));
+  ASSERT_TRUE(fresh && fresh->admission);
+  EXPECT_EQ(fresh->admission->resumption.members, set_of({0, 2}));
+  EXPECT_EQ(fresh->admission->resumption.first, 5U);
+}
+
+// What it cannot know counts as alive for as long as silence may last.
+TEST_F(SurvivorsTest, ADaemonThatWasStartedAgainWaits) {
+  const auto first = start();
+  registry = Registry(config());
+  const std::uint64_t zero = registry.join(again(0, first[0]), now);
+  static_cast<void>(registry.join(again(1, first[1]), now));
+  registry.on_timer(now + 2900ms);
+  EXPECT_FALSE(registry.join_outcome(zero));
+  registry.on_timer(now + 3s);
+  const auto outcome = registry.join_outcome(zero);
+  ASSERT_TRUE(outcome && outcome->admission);
+  EXPECT_EQ(outcome->admission->resumption.members, set_of({0, 1}));
+}
+
+TEST_F(SurvivorsTest, ItsWordsAreChecked) {
+  JoinRequest bad = new_process(0);
+  bad.survivors = 5;
+  expect_refused(bad, Refusal::bad_parameters, {"4 ranks", "with 5"});
+  bad = new_process(0);
+  bad.recovers = false;
+  expect_refused(bad, Refusal::bad_parameters, {"require recovery"});
+  bad = new_process(0);
+  bad.aggregators = {"a:1", "b:1"};
+  expect_refused(bad, Refusal::bad_parameters, {"several aggregators", "at least 3"});
+  bad = new_process(0);
+  bad.members = set_of({4});
+  expect_refused(bad, Refusal::bad_parameters, {"last life"});
+  static_cast<void>(registry.join(new_process(0), now));
+  bad = new_process(1);
+  bad.survivors = 3;
+  expect_refused(bad, Refusal::parameters_differ, {"survivors"});
+}
+
 // ---- recovery
 
 class RecoveryTest : public RegistryTest {
