@@ -116,6 +116,8 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
         id(), call.from,
         {call.number, id(),
          aggregator_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, call.tenant, now, beat->call)});
+  } else if (const auto* close = std::get_if<CloseCall>(&call.what)) {
+    aggregator_.closed(close->job_epoch, close->rank, close->rank_epoch, now);
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {
     aggregator_.leave(leave->job_epoch, leave->rank, leave->rank_epoch, call.tenant, leave->why, now);
   }

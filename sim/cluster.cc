@@ -497,14 +497,17 @@ class Cluster final : public Surroundings, public Witness {
 
   // ---- Witness
 
-  void began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process) override {
-    verdict_.began(job, rank, epochs, process);
+  void began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process,
+             const RankSet& members, std::uint32_t life) override {
+    verdict_.began(job, rank, epochs, process, members, life);
+    if (!members.empty() && members.size() < scenario_.jobs[job].workers) ++tally_.events["went_on_without_a_rank"];
   }
   void forgot(std::uint32_t job, std::uint32_t rank) override { verdict_.forgot(job, rank); }
 
   void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result,
-                 std::span<const std::uint64_t> epochs) override {
-    verdict_.delivered(job, rank, call, result, epochs);
+                 std::span<const std::uint64_t> epochs, const RankSet& summed) override {
+    verdict_.delivered(job, rank, call, result, epochs, summed);
+    if (!summed.empty() && summed.size() < scenario_.jobs[job].workers) ++tally_.events["summed_without_a_rank"];
     ++tally_.operations;
     for (std::size_t i = 0; i + 8 <= result.size(); i += 8) trace_.fold(load_le<std::uint64_t>(result.data() + i));
   }

@@ -27,6 +27,10 @@ struct BeatCall {
   std::uint32_t rank = 0, rank_epoch = 0;
   std::string call{};
 };
+struct CloseCall {  // the connection of a rank that ran was lost
+  std::uint64_t job_epoch = 0;
+  std::uint32_t rank = 0, rank_epoch = 0;
+};
 struct LeaveCall {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank = 0, rank_epoch = 0;
@@ -45,7 +49,7 @@ struct RemoveCall {
 struct ControlCall {
   std::uint64_t number = 0;  // assigned by the caller
   HostId from = 0;
-  std::variant<JoinCall, CancelCall, BeatCall, LeaveCall, GreetCall, InstallCall, RemoveCall> what;
+  std::variant<JoinCall, CancelCall, BeatCall, CloseCall, LeaveCall, GreetCall, InstallCall, RemoveCall> what;
   std::string tenant{};  // the caller's tenant
 };
 struct Greeted {

@@ -149,9 +149,10 @@ class PacketLevel final : private Medium::User {
     void reply(HostId, HostId to, ControlReply reply) override { level.add_control(ReplyDue{first + to, std::move(reply)}); }
     void say(HostId, const std::string&) override {}
 
-    void began(std::uint32_t, std::uint32_t, std::span<const std::uint64_t>, std::uint32_t) override {}
+    void began(std::uint32_t, std::uint32_t, std::span<const std::uint64_t>, std::uint32_t, const RankSet&,
+               std::uint32_t) override {}
     void delivered(std::uint32_t, std::uint32_t, const stream::Operation&, std::span<const std::byte>,
-                   std::span<const std::uint64_t>) override {}
+                   std::span<const std::uint64_t>, const RankSet&) override {}
     void forgot(std::uint32_t, std::uint32_t) override {}
     void failed(std::uint32_t, std::uint32_t, const Error& error, std::optional<std::uint64_t>) override {
       throw Violation(error.what());

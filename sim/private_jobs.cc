@@ -54,7 +54,7 @@ jobs::PrivateAsk privacy_of(const Scenario& scenario, const JobPlan& plan, std::
 
 std::optional<seal::PadKeys> pads_of(const WorkerLanePlan& plan, std::span<const seal::PublicKey> all) {
   if (!plan.plan->private_sums) return std::nullopt;
-  std::optional<seal::PadKeys> keys = agreement_of(*plan.scenario, *plan.plan, plan.rank, plan.life).keys(all, plan.rank);
+  std::optional<seal::PadKeys> keys = agreement_of(*plan.scenario, *plan.plan, plan.number, plan.life).keys(all, plan.rank);
   if (!keys) throw Violation("a rank was told public keys that are none, or not its own");
   return keys;
 }

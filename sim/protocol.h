@@ -53,9 +53,10 @@ class CheckedService {
 // One rank's share of one aggregator lane.
 struct WorkerLanePlan {
   session::Admission admission;
-  std::uint32_t rank = 0, world_size = 1;
-  std::uint32_t lane = 0, lanes = 1;  // over all aggregators
-  std::uint32_t life = 0;             // as in Protocol::complete()
+  std::uint32_t rank = 0, world_size = 1;  // its place among the members, and how many these are
+  std::uint32_t number = 0;                // the rank
+  std::uint32_t lane = 0, lanes = 1;       // over all aggregators
+  std::uint32_t life = 0;                  // as in Protocol::complete()
   Endpoint aggregator;
   const Scenario* scenario = nullptr;
   const JobPlan* plan = nullptr;

@@ -48,7 +48,7 @@ LinkFaults draw_links(Random& random, Profile profile) {
   links.most_delay = links.least_delay;
   if (profile == Profile::none) return links;
   links.most_delay += microseconds(random.below(200));
-  if (profile == Profile::crash) {
+  if (profile == Profile::crash || profile == Profile::leave) {
     links.control_loss = random.chance(0.3) ? 0.05 : 0;
     return links;
   }
@@ -145,7 +145,8 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   job.packet_elements = random.pick(lengths);
   job.slots = std::bit_floor(limited(1U << random.below(5), limits.slots));  // a power of two, also when limited
   job.window = static_cast<std::uint32_t>(random.between(1, 4));
-  const bool crashing = settings.profile == Profile::crash;
+  const bool leaving = settings.profile == Profile::leave;
+  const bool crashing = settings.profile == Profile::crash || leaving;
   job.gap = random.chance(crashing ? 0 : 0.5) ? Duration::zero() : log_uniform(random, microseconds(10), milliseconds(20));
   const std::uint64_t patience = random.between(20, 60);
   job.impatient = harsh && random.chance(0.2);
@@ -158,8 +159,12 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   }
   if (harsh || crashing) {
     Random recovery(derive(scenario.seed, Label::of_recovery + index));
-    job.recovers = recovery.chance(harsh ? 0.8 : 0.5);
+    job.recovers = recovery.chance(harsh ? 0.8 : leaving ? 1 : 0.5);
     if (job.recovers) job.attempts = limited(job.attempts + 2, limits.attempts);
+    if (leaving) {
+      const std::uint32_t least = scenario.aggregators > 1 ? job.workers / 2 + 1 : 1;
+      job.survivors = static_cast<std::uint32_t>(recovery.between(least, job.workers));
+    }
   }
   const std::uint64_t operations = limited(random.between(3, 8), limits.operations);
   for (std::uint64_t number = 0; number < operations; ++number) {
@@ -178,16 +183,19 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
 std::vector<NodeFault> draw_node_faults(const Scenario& scenario, const Protocol& protocol) {
   const Limits& limits = scenario.settings.limits;
   const Profile profile = scenario.settings.profile;
-  if (profile != Profile::chaos && profile != Profile::crash) return {};
+  if (profile != Profile::chaos && profile != Profile::crash && profile != Profile::leave) return {};
+  const bool crashing = profile == Profile::crash, leaving = profile == Profile::leave;
   std::vector<NodeFault> faults;
   Random random(derive(scenario.seed, Label::nodes)), bypasses(derive(scenario.seed, Label::of_bypass));
-  const std::uint64_t count = profile == Profile::crash ? random.between(1, 2) : random.below(5);
+  const std::uint64_t count = crashing ? random.between(1, 2) : leaving ? random.between(1, 4) : random.below(5);
   for (std::uint64_t i = 0; i < count; ++i) {
     NodeFault fault;
     constexpr Fault crashes[] = {Fault::crash, Fault::crash, Fault::crash, Fault::aggregator_crash};
     constexpr Fault all[] = {Fault::crash, Fault::aggregator_crash, Fault::pause,     Fault::pause,
                              Fault::pause, Fault::partition,        Fault::partition, Fault::partition};
-    fault.kind = profile == Profile::crash ? random.pick(crashes) : random.pick(all);
+    constexpr Fault leaves[] = {Fault::crash, Fault::crash, Fault::crash,     Fault::crash,
+                                Fault::pause, Fault::pause, Fault::partition, Fault::aggregator_crash};
+    fault.kind = crashing ? random.pick(crashes) : leaving ? random.pick(leaves) : random.pick(all);
     const bool bypassed = protocol.can_bypass() && bypasses.chance(0.25);
     if (bypassed && scenario.security == PacketSecurity::none) fault.kind = Fault::bypass;
     fault.aggregator = fault.kind == Fault::aggregator_crash || fault.kind == Fault::bypass ||
@@ -197,8 +205,7 @@ std::vector<NodeFault> draw_node_faults(const Scenario& scenario, const Protocol
     fault.rank = static_cast<std::uint32_t>(rank % scenario.jobs[fault.job].workers);
     fault.site = static_cast<std::uint32_t>(site % scenario.aggregators);
     // Usually while a job runs: without faults a job takes a few milliseconds.
-    fault.at =
-        Time(log_uniform(random, microseconds(500), profile == Profile::crash ? milliseconds(100) : Duration(seconds(1))));
+    fault.at = Time(log_uniform(random, microseconds(500), crashing || leaving ? milliseconds(100) : Duration(seconds(1))));
     fault.lasts = log_uniform(random, milliseconds(1), seconds(6));
     fault.same_ports = random.chance(0.7);
     fault.outward = random.chance(0.5);
@@ -240,12 +247,12 @@ void draw_control_faults(Scenario& scenario) {
 }  // namespace
 
 const char* to_string(Profile profile) {
-  constexpr const char* names[] = {"none", "lossy", "chaos", "crash"};
+  constexpr const char* names[] = {"none", "lossy", "chaos", "crash", "leave"};
   return names[static_cast<std::size_t>(profile)];
 }
 
 std::optional<Profile> profile_of(const std::string& name) {
-  for (const Profile profile : {Profile::none, Profile::lossy, Profile::chaos, Profile::crash}) {
+  for (const Profile profile : {Profile::none, Profile::lossy, Profile::chaos, Profile::crash, Profile::leave}) {
     if (name == to_string(profile)) return profile;
   }
   return std::nullopt;

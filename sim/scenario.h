@@ -15,7 +15,7 @@ namespace netsum::sim {
 
 // none: an ideal network. lossy: all link faults; every operation must produce its result. crash: nodes die and restart on a
 // fair network. chaos: everything at once.
-enum class Profile : std::uint8_t { none, lossy, chaos, crash };
+enum class Profile : std::uint8_t { none, lossy, chaos, crash, leave };
 [[nodiscard]] const char* to_string(Profile profile);
 [[nodiscard]] std::optional<Profile> profile_of(const std::string& name);
 
@@ -87,8 +87,9 @@ struct JobPlan {
   Duration straggle_for{};
   std::uint32_t attempts = 1;  // joins per rank before it gives up
   Duration operation_deadline{};
-  bool recovers = false;   // ranks rejoin after a failure and continue where they were
-  bool impatient = false;  // the deadline may be too short for the network
+  bool recovers = false;        // ranks rejoin after a failure and continue where they were
+  std::uint32_t survivors = 0;  // if so: fewest ranks with which the job goes on without others
+  bool impatient = false;       // the deadline may be too short for the network
   // A rank that issues another call.
   struct Mismatch {
     std::uint32_t rank = 0;

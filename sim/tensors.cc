@@ -113,8 +113,11 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
     const auto from = bytes_of_rank.begin() + static_cast<std::ptrdiff_t>(begin);
     return std::equal(from, from + static_cast<std::ptrdiff_t>(bytes), result.begin() + static_cast<std::ptrdiff_t>(begin));
   };
+  const auto is_absent = [&](std::uint32_t of) { return !processes.empty() && processes[of] == absent; };
   if (call.collective == Collective::broadcast) {
-    return is_input(call.root, 0, result.size()) ? "" : "not the root's bytes";
+    std::uint32_t root = call.root;
+    while (is_absent(root)) root = (root + 1) % job.workers;
+    return is_input(root, 0, result.size()) ? "" : "not the root's bytes";
   }
   const std::size_t part = result.size() / call.parts;
   if (call.collective == Collective::all_gather) {
@@ -127,7 +130,9 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
     return is_input(rank, 0, result.size()) ? "" : "changed, at a rank that gets no result";
   }
   std::vector<std::vector<std::byte>> inputs;
-  for (std::uint32_t of = 0; of < job.workers; ++of) inputs.push_back(input(of));
+  for (std::uint32_t of = 0; of < job.workers; ++of) {
+    if (!is_absent(of)) inputs.push_back(input(of));
+  }
   if (call.collective == Collective::reduce_scatter) {
     for (auto& each : inputs) {
       const auto from = each.begin() + static_cast<std::ptrdiff_t>(rank * part);
@@ -138,7 +143,7 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
   return oracle::judge({.op = call.op,
                         .dtype = call.dtype,
                         .numbers = numbers_of(job, call),
-                        .ranks = job.workers,
+                        .ranks = static_cast<std::uint32_t>(inputs.size()),
                         .loses_blocks = job.chip,
                         .saturates = job.saturating},
                        inputs, result);

@@ -23,8 +23,9 @@ namespace netsum::sim {
 // Whether all ranks have the same bytes in the end.
 [[nodiscard]] bool same_everywhere(const stream::Operation& call);
 
+inline constexpr std::uint32_t absent = UINT32_MAX;  // in place of a process
 // Empty if `result`, the tensor of `rank`, is correct, else a description of the error. `processes`: by rank; empty: the
-// first of each rank.
+// first of each rank. The values of a rank whose process is `absent` are not in it.
 [[nodiscard]] std::string judge(const JobPlan& job, const stream::Operation& call, std::span<const std::byte> result,
                                 std::span<const std::uint32_t> processes = {}, std::uint32_t rank = 0);
 

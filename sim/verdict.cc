@@ -15,12 +15,13 @@ Verdict::Verdict(const Scenario& scenario) : scenario_(scenario), jobs_failed_(s
 }
 
 void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                        std::span<const std::byte> result, std::span<const std::uint64_t> epochs) {
+                        std::span<const std::byte> result, std::span<const std::uint64_t> epochs, const RankSet& summed) {
   const JobPlan& plan = scenario_.jobs[job];
   const std::string what = plan.name + " rank " + std::to_string(rank) + ", operation " + std::to_string(call.number) +
                            " (" + stream::to_string(call) + ")";
   if (plan.mismatch && plan.mismatch->call.number == call.number)
     throw Violation(what + " ended in a result although a rank issued another call");
+  if (plan.survivors != 0) return delivered_by_survivors(job, rank, call, result, epochs, summed, what);
   const std::set<std::vector<std::uint32_t>> groups = this->groups(job, epochs);
   if (groups.empty()) throw Violation(what + ": a result without a rank that has not begun");
   Result& known = results_[job][call.number];
@@ -42,11 +43,46 @@ void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Ope
   known.bytes.emplace(result.begin(), result.end());
 }
 
-void Verdict::began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process) {
+void Verdict::delivered_by_survivors(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
+                                     std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
+                                     const RankSet& summed, const std::string& what) {
+  const RankSet& members = members_[job].at(Life(0, epochs.front())).expected;
+  std::vector<OfSet>& known = results_of_sets_[{job, call.number}];
+  const auto same = [&](const OfSet& other) {
+    return other.summed == summed && std::equal(result.begin(), result.end(), other.bytes.begin(), other.bytes.end());
+  };
+  for (const OfSet& other : known) {
+    if (same(other)) continue;
+    for (const std::uint32_t holder : other.holders) {
+      // One that goes on in a later life may have another result, which this rank will never hear of.
+      if (members.contains(holder) && lives_.at({job, holder}) <= lives_.at({job, rank}))
+        throw Violation(what + ": the result differs from that of rank " + std::to_string(holder));
+    }
+  }
+  if (const auto found = std::find_if(known.begin(), known.end(), same); found != known.end()) {
+    found->holders.insert(rank);
+    return;
+  }
+  std::string wrong = "it names other ranks than were in the job";
+  const auto right = [&](const std::vector<std::uint32_t>& processes) {
+    for (std::uint32_t other = 0; other < processes.size(); ++other) {
+      if (summed.contains(other) == (processes[other] == absent)) return false;
+    }
+    return (wrong = judge(scenario_.jobs[job], call, result, processes)).empty();
+  };
+  const std::set<std::vector<std::uint32_t>> groups = this->groups(job, epochs);
+  if (std::none_of(groups.begin(), groups.end(), right)) throw Violation(what + ": " + wrong);
+  known.push_back({summed, {result.begin(), result.end()}, {rank}});
+}
+
+void Verdict::began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process,
+                    const RankSet& among, std::uint32_t life) {
+  lives_[{job, rank}] = life;
   for (std::size_t aggregator = 0; aggregator < epochs.size(); ++aggregator) {
     auto& members = members_[job][Life(aggregator, epochs[aggregator])];
-    members.resize(scenario_.jobs[job].workers);
-    members[rank] = process;
+    members.processes.resize(scenario_.jobs[job].workers);
+    members.processes[rank] = process;
+    members.expected = among.empty() ? RankSet::first(scenario_.jobs[job].workers) : among;
   }
 }
 
@@ -56,16 +92,24 @@ std::set<std::vector<std::uint32_t>> Verdict::groups(std::uint32_t job, std::spa
     const auto life = members_[job].find(Life(aggregator, epochs[aggregator]));
     if (life == members_[job].end()) continue;
     std::vector<std::uint32_t> group;
-    for (const auto& process : life->second) {
-      if (process) group.push_back(*process);
+    const Members& members = life->second;
+    bool complete = true;
+    for (std::uint32_t rank = 0; rank < members.processes.size(); ++rank) {
+      const bool expected = members.expected.contains(rank);
+      complete = complete && (!expected || members.processes[rank]);
+      group.push_back(expected ? members.processes[rank].value_or(absent) : absent);
     }
-    if (group.size() == life->second.size()) groups.insert(std::move(group));
+    if (complete) groups.insert(std::move(group));
   }
   return groups;
 }
 
 void Verdict::forgot(std::uint32_t job, std::uint32_t rank) {
   for (Result& result : results_[job]) result.holders.erase(rank);
+  for (auto& [operation, results] : results_of_sets_) {
+    if (operation.first != job) continue;
+    for (OfSet& result : results) result.holders.erase(rank);
+  }
 }
 
 void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) {
@@ -108,6 +152,9 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       if (error.code() == ErrorCode::unreachable && plan.measured && profile == Profile::chaos) break;
       if (!explained(job)) fail("a wait that nothing explains");
       break;
+    case ErrorCode::excluded:
+      if (named.empty() || named.front() != rank) fail("is told of another rank");
+      [[fallthrough]];
     case ErrorCode::refused:
       if (!explained(job) && !scenario_.scarce) fail("a refusal that nothing explains");
       break;

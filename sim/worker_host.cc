@@ -54,6 +54,7 @@ void WorkerHost::launch(Time now) {
   config.aggregators = addresses(aggregators_);
   config.predecessor = protocol_.predecessor(place_.rank, plan().workers);
   config.recovers = plan().recovers;
+  config.survivors = plan().survivors;
   config.silence = heartbeat_timeout;
   config.pause = [this] {
     return random_.between(Duration(std::chrono::milliseconds(10)), Duration(std::chrono::seconds(2)));
@@ -179,7 +180,8 @@ void WorkerHost::on_reply(const ControlReply& reply, Time now) {
     if (outcome->refusal == session::Refusal::none) {
       rank_->on_admitted(from, *outcome->admission, now);
     } else {
-      rank_->on_refused(from, Error(ErrorCode::refused, outcome->reason), now);
+      const bool excluded = outcome->refusal == session::Refusal::excluded;
+      rank_->on_refused(from, Error(excluded ? ErrorCode::excluded : ErrorCode::refused, outcome->reason), now);
     }
   } else {
     if (site.beat != reply.number) return;
@@ -193,14 +195,16 @@ void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
   const std::vector<session::Admission> admissions = rank_->admissions();
   job_epochs_.clear();
   for (const session::Admission& admission : admissions) job_epochs_.push_back(admission.job_epoch);
-  witness_.began(place_.job, place_.rank, job_epochs_, process());
+  members_ = admissions.front().resumption.members;
+  witness_.began(place_.job, place_.rank, job_epochs_, process(), members_, admissions.front().life);
   const auto lanes = static_cast<std::uint32_t>(scenario_.lanes * aggregators_.size());
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     const std::uint32_t site = lane / scenario_.lanes;
     WorkerLanePlan p;
     p.admission = admissions[site];
-    p.rank = place_.rank;
-    p.world_size = plan().workers;
+    p.number = place_.rank;
+    p.rank = members_.empty() ? place_.rank : members_.place_of(place_.rank);
+    p.world_size = members_.empty() ? plan().workers : members_.size();
     p.lane = lane;
     p.lanes = lanes;
     p.life = attempt_number();
@@ -281,9 +285,9 @@ void WorkerHost::collect(Lane& lane, Time now) {
     if (done == under_way_.end() || done->lanes_remaining == 0)
       throw Violation(name() + " completed operation " + std::to_string(number) + " twice");
     if (--done->lanes_remaining != 0) continue;
-    if (log_) log_->finish(number);
+    const RankSet summed = log_ ? log_->finish(number) : RankSet();
     if (done->replay) continue;
-    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epochs_);
+    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epochs_, summed);
     program_->completed(done->call, done->tensor, now);
     ++delivered_;
   }
@@ -350,7 +354,13 @@ void WorkerHost::serve(std::span<const Datagram> datagrams, Time now) {
 bool WorkerHost::parted(Time now) {
   if (parting_ == never) parting_ = now + plan().operation_deadline;
   const bool drained = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.lane->drained(); });
-  return drained || now >= parting_ || rank_->left().contains((place_.rank + 1) % plan().workers);
+  return drained || now >= parting_ || rank_->left().contains(after_this());
+}
+
+// The rank that gets what this one sends, in protocols in which one rank alone does.
+std::uint32_t WorkerHost::after_this() const {
+  if (members_.empty()) return (place_.rank + 1) % plan().workers;
+  return members_.at_place((members_.place_of(place_.rank) + 1) % members_.size());
 }
 
 // ---- for the session machine
@@ -360,7 +370,11 @@ void WorkerHost::report_failures(Time now) {
     const auto failure = lane.lane->failure();
     if (!failure || lane.failure_seen) continue;
     lane.failure_seen = true;
-    rank_->on_lane_failure(lane.site, *failure, now);
+    protocol::LaneFailure told = *failure;
+    for (std::uint32_t* const rank : {&told.first_rank, &told.second_rank}) {
+      if (!members_.empty() && *rank < members_.size()) *rank = members_.at_place(*rank);
+    }
+    rank_->on_lane_failure(lane.site, told, now);
     if (!rank_->running()) return;
   }
 }
@@ -384,7 +398,8 @@ std::optional<session::Stall> WorkerHost::oldest_stall() {
     const auto stall = lane.lane->oldest_stall();
     if (!stall) continue;
     if (!oldest || std::pair(stall->operation, stall->chunk) < std::pair(oldest->operation, oldest->chunk))
-      oldest = session::Stall{lane.site, stall->operation, stall->chunk, stall->missing, stall->told};
+      oldest = session::Stall{lane.site, stall->operation, stall->chunk,
+                              members_.empty() ? stall->missing : members_.at_places(stall->missing), stall->told};
   }
   return oldest;
 }
@@ -462,6 +477,12 @@ void WorkerHost::die() {
   if (rank_ && rank_->joining()) {
     for (std::size_t i = 0; i < sites_.size(); ++i) {
       if (sites_[i].join != 0) call(i, next_call_++, CancelCall{sites_[i].join});
+    }
+  }
+  if (rank_ && rank_->running() && plan().survivors != 0 && random_.chance(0.7)) {  // else its host dies, and says nothing
+    const std::vector<session::Admission> admissions = rank_->admissions();
+    for (std::size_t i = 0; i < sites_.size(); ++i) {
+      call(i, next_call_++, CloseCall{admissions[i].job_epoch, place_.rank, admissions[i].rank_epoch});
     }
   }
   close_lanes();

@@ -25,10 +25,13 @@ namespace netsum::sim {
 class Witness {
  public:
   // `epochs`: of the job, at each of its aggregators. `process`: of the rank, counted from 0.
-  virtual void began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs,
-                     std::uint32_t process) = 0;
+  // `members`: of this life of the job; empty: all ranks.
+  virtual void began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process,
+                     const RankSet& members, std::uint32_t life) = 0;
+  // `summed`: the ranks whose values it says that the result has in it; empty: all.
   virtual void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                         std::span<const std::byte> result, std::span<const std::uint64_t> epochs) = 0;
+                         std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
+                         const RankSet& summed) = 0;
   virtual void forgot(std::uint32_t job, std::uint32_t rank) = 0;  // all results: another process follows
   virtual void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t> operation) = 0;
   virtual void straggled() = 0;
@@ -125,6 +128,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   void submit(Lane& lane, Time now);
   void collect(Lane& lane, Time now);
   [[nodiscard]] bool parted(Time now);
+  [[nodiscard]] std::uint32_t after_this() const;
   void report_failures(Time now);
   [[nodiscard]] std::optional<session::Stall> oldest_stall() override;
   [[nodiscard]] std::string call(std::uint64_t operation) override;
@@ -139,6 +143,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   Tally& tally_;
   Place place_;
   std::vector<HostId> aggregators_;  // of the job, by site
+  RankSet members_;                  // of the life that runs; empty: all ranks
   const std::unique_ptr<Program> program_;
   Random random_;
   Time next_launch_{};                 // of the rank's process
