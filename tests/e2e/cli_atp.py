@@ -349,6 +349,13 @@ class Recovery(unittest.TestCase):
                 self.ended_alike(ranks)
                 self.assertGreater(json.loads(ranks[1].out[-1])["first_iteration"], 0)
 
+    def test_survivors_go_on_without_a_killed_rank(self):
+        with cli.Switch() as top, cli.Switch() as left, cli.Switch() as right:
+            with Server("--switch-parent", f"{left.address}={top.address},{right.address}={top.address}") as server:
+                ranks = [rank(server, left if number < 2 else right, number, 4, *self.LONG, "--survivors", 2) for number in range(4)]
+                kill_in_the_middle(ranks, 2)
+                self.ended_alike([ranks[0], ranks[1], ranks[3]])
+
     def test_the_tensors_of_a_dead_server_move_to_another(self):
         with cli.Switch() as switch, Server() as doomed, Server() as server:
             both = argparse.Namespace(address=f"{doomed.address},{server.address}")

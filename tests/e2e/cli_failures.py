@@ -122,6 +122,46 @@ class Recovery(unittest.TestCase):
             self.assertGreater(json.loads(ranks[2].out[-1])["first_iteration"], 0)
 
 
+class Survivors(unittest.TestCase):
+    """With --survivors, the others go on with the operation that they were in, as the sum over those that are left."""
+
+    FLAGS = ["--elements", 200_000, "--recovery", 30, "--survivors", 2]
+
+    def ranks(self, switch, *flags, of=4, iterations=60):
+        ranks = [cli.rank_process(switch.address, rank, of, *self.FLAGS, "--iterations", iterations, *flags) for rank in range(of)]
+        for rank in ranks:
+            self.addCleanup(rank.__exit__)
+            rank.wait_line(rank.out, "iteration 3")
+        return ranks
+
+    def ended_alike(self, ranks):
+        hashes = set()
+        for rank in ranks:
+            self.assertEqual(rank.wait(60), 0, rank.err)
+            report = json.loads(rank.out[-1])
+            self.assertEqual(report["wrong"], 0)
+            hashes.add(tuple(report["hashes"]))
+        self.assertEqual(len(hashes), 1)
+
+    def test_the_others_go_on_without_killed_ranks(self):
+        for flags in ([], ["--protocol", "netreduce"], ["--op", "avg", "--dtype", "int32"], ["--loss", "0.01"]):
+            with self.subTest(flags=flags), cli.Switch() as switch:
+                ranks = self.ranks(switch, *flags)
+                ranks[2].signal(signal.SIGKILL)
+                ranks[0].wait_line(ranks[0].out, "iteration 20")
+                ranks[0].signal(signal.SIGKILL)
+                self.ended_alike([ranks[1], ranks[3]])
+
+    def test_a_stopped_rank_that_goes_on_is_told(self):
+        with cli.Switch("--heartbeat-timeout-ms", 2000) as switch:
+            ranks = self.ranks(switch, of=3, iterations=1_000_000)
+            ranks[1].signal(signal.SIGSTOP)
+            cli.until(lambda: any("with ranks 0, 2 of 3" in line for line in ranks[0].err), 20, "the others have gone on")
+            ranks[1].signal(signal.SIGCONT)
+            self.assertEqual(ranks[1].wait(20), 1, ranks[1].err)
+            self.assertRegex(ranks[1].error_lines()[-1], "rank 1 .* was declared dead: ranks 0, 2 went on without it")
+
+
 class LocalMode(unittest.TestCase):
     """The parent that starts everything: one failure ends all of it."""
 

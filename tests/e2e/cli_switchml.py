@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """SwitchML's trees through the command line: leaves and roots as processes of their own (SwitchML 7)."""
 import contextlib
+import json
 import signal
 import unittest
 
@@ -96,6 +97,18 @@ class Racks(unittest.TestCase):
                 ranks[3].signal(signal.SIGSTOP)
                 self.assertEqual(ranks[0].wait(15), 1)
                 self.assertRegex(ranks[0].error_lines()[0], r"waits for rank 3$")
+
+    def test_survivors_in_racks_go_on_without_a_killed_rank(self):
+        with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as root:
+            ranks = cli.ranks_in_tree(root, [leaf, leaf, other, other], *SMALL, "--iterations", 40, "--recovery", 30, "--survivors", 2)
+            for process in ranks:
+                process.wait_line(process.out, "iteration 5")
+            with ranks[1]:
+                ranks[1].signal(signal.SIGKILL)
+            for process in (ranks[0], *ranks[2:]):
+                with process:
+                    self.assertEqual(process.wait(60), 0, process.err)
+                    self.assertEqual(json.loads(process.out[-1])["wrong"], 0)
 
     def test_a_job_that_recovers_goes_on_when_its_leaf_is_back(self):
         with cli.Switch() as leaf, cli.Switch() as other, cli.Switch() as root:
