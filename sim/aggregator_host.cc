@@ -88,7 +88,7 @@ session::JobView AggregatorHost::look(std::uint64_t epoch) const {
   if (job == jobs_.end()) return {};
   session::JobView view = job->second.served->look();
   for (const auto& [name, of_switch] : job->second.views) {
-    if (!of_switch.mismatch.empty()) view.mismatch = of_switch.mismatch;
+    view.take_mismatch(of_switch);
     view.missing = session::refined(view.missing, job->second.start.admission.placement, name, of_switch.missing);
   }
   return view;

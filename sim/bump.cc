@@ -319,7 +319,10 @@ class Bump final : public Protocol {
 
   void draw(Scenario& scenario) const override {
     scenario.aggregators = scenario.lanes = 1;
-    for (JobPlan& job : scenario.jobs) job.workers = std::max(job.workers, 2U);  // neighbours have ports of their own
+    for (JobPlan& job : scenario.jobs) {
+      job.workers = std::max(job.workers, 2U);  // neighbours have ports of their own
+      job.survivors = 0;
+    }
     draw_rings(scenario, false);
     draw_racks(scenario);
     Random random(derive(scenario.seed, Label::of_bump));

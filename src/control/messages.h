@@ -219,6 +219,8 @@ void fields(Archive& a, InstallReply& m) {
   a.text(2, "mismatch", m.view.mismatch, session::longest_text);
   a.ranks(3, "missing", m.view.missing);
   a.text(4, "hopeless", m.view.hopeless, session::longest_text);
+  a.number(5, "first_rank", m.view.first_rank);
+  a.number(6, "second_rank", m.view.second_rank);
 }
 template <class Archive>
 void fields(Archive& a, Uninstall& m) {

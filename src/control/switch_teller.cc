@@ -373,7 +373,7 @@ session::JobView SwitchTeller::refined(std::uint64_t job_epoch, session::JobView
   const auto job = impl_->jobs.find(job_epoch);
   if (job == impl_->jobs.end()) return view;
   for (const auto& [name, of_switch] : job->second.views) {
-    if (!of_switch.mismatch.empty()) view.mismatch = of_switch.mismatch;
+    view.take_mismatch(of_switch);
     if (!of_switch.hopeless.empty()) view.hopeless = of_switch.hopeless;
     view.missing = session::refined(view.missing, job->second.start->admission.placement, name, of_switch.missing);
   }

@@ -1,6 +1,7 @@
 #include "daemon/served_jobs.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "daemon/switches.h"
@@ -121,6 +122,7 @@ session::JobView ServedJobs::look(std::uint64_t epoch) const {
 void ServedJobs::fill(telemetry::Report& report, std::size_t lanes,
                       const std::function<void(std::size_t lane, const std::function<void()>&)>& run) const {
   std::vector<std::shared_ptr<Served>> served;  // of the report's jobs; null: no lane serves it
+  const std::size_t joined_here = report.jobs.size();
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [epoch, job] : jobs_) {
@@ -138,6 +140,13 @@ void ServedJobs::fill(telemetry::Report& report, std::size_t lanes,
         if (served[i]) served[i]->job->report(lane, report.jobs[i]);
       }
     });
+  }
+  for (telemetry::JobReport& job : std::span(report.jobs).first(joined_here)) {  // lanes number the members
+    for (auto& stall : job.stalled) {
+      for (std::uint32_t& rank : stall.missing) {
+        if (rank < job.job.joined.size()) rank = job.job.joined.at_place(rank);
+      }
+    }
   }
 }
 

@@ -380,6 +380,10 @@ ProtocolRules bump_rules(bool racks) {
   ProtocolRules rules = netreduce_rules();
   rules.switches = rules.switches_needed = racks;
   rules.sealed = false;  // a device's packets are as they are
+  rules.own->check_request = [](const JoinRequest& request) -> std::string {
+    if (request.survivors == 0) return check_ask(request);
+    return "a bump in the wire sums rings of all ranks: no rank of job '" + request.job + "' may ask for survivors";
+  };
   rules.check_packet = [](std::uint32_t elements) {
     const bool possible = elements <= wire::roce::max_mtu / 4 && wire::roce::is_path_mtu(mtu_of(elements));
     return possible ? "" : impossible_packet(elements);
@@ -399,9 +403,10 @@ JobView view_of(const netreduce::Accelerator& accelerator, std::uint64_t job_epo
   const std::uint64_t incarnation = incarnation_of(job_epoch, lane);
   JobView view;
   if (const auto mismatch = accelerator.mismatch(incarnation)) {
-    view.mismatch = "ranks " + std::to_string(mismatch->first_rank) + " and " + std::to_string(mismatch->second_rank) +
-                    " issued different calls as message " + std::to_string(mismatch->message) + " of ring " +
-                    std::to_string(lane);
+    view.mismatch =
+        "issued different calls as message " + std::to_string(mismatch->message) + " of ring " + std::to_string(lane);
+    view.first_rank = mismatch->first_rank;
+    view.second_rank = mismatch->second_rank;
   }
   if (const auto stall = accelerator.stall(incarnation)) view.missing = stall->missing;
   return view;

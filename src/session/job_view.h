@@ -2,6 +2,7 @@
 // XDP program).
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/bitmap.h"
@@ -10,13 +11,22 @@
 namespace netsum::session {
 
 struct JobView {
-  std::string mismatch;  // ranks issued different calls; names them
+  // Two ranks issued different calls: which, and as what ("issued different calls as message 3"). Empty: none did. Ranks are
+  // places among the members.
+  std::string mismatch;
+  std::uint32_t first_rank = 0, second_rank = 0;
   RankSet missing;       // ranks that the oldest sum waits for
   std::string hopeless;  // why the data plane cannot finish the job, which ends with this; empty: it can
 
+  void take_mismatch(const JobView& other) {
+    if (other.mismatch.empty()) return;
+    mismatch = other.mismatch;
+    first_rank = other.first_rank;
+    second_rank = other.second_rank;
+  }
   // Adds another lane's view; for `missing` the first one wins.
   void merge(const JobView& of_lane) {
-    if (!of_lane.mismatch.empty()) mismatch = of_lane.mismatch;
+    take_mismatch(of_lane);
     if (missing.empty()) missing = of_lane.missing;
     if (hopeless.empty()) hopeless = of_lane.hopeless;
   }

@@ -94,7 +94,14 @@ void Rendezvous::on_stopped(std::uint64_t job_epoch) {
 }
 
 void Rendezvous::on_view(std::uint64_t job_epoch, JobView view, Time now) {
-  if (!view.mismatch.empty()) registry_.fail_mismatch(job_epoch, view.mismatch, now);
+  if (!view.mismatch.empty()) {
+    const RankSet members = registry_.members(job_epoch);
+    const auto named = [&](std::uint32_t place) {
+      return std::to_string(place < members.size() ? members.at_place(place) : place);
+    };
+    registry_.fail_mismatch(
+        job_epoch, "ranks " + named(view.first_rank) + " and " + named(view.second_rank) + " " + view.mismatch, now);
+  }
   if (!view.hopeless.empty()) registry_.fail(job_epoch, view.hopeless, now);
   if (running_.contains(job_epoch)) views_[job_epoch] = std::move(view);
 }
