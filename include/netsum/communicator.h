@@ -249,6 +249,10 @@ class NETSUM_API Communicator {
   [[nodiscard]] std::uint32_t world_size() const;
   // Of the latest blocking call, as Work::members().
   [[nodiscard]] std::vector<std::uint32_t> members() const;
+  // With Options::survivors: lets new processes of ranks that died in, if some wait, and returns the ranks that are in the
+  // job then. All ranks in the job call it, in the same order relative to the operations below; connect() of a new process
+  // returns when they do. Its next call is that of the others after admit(), and its state is the caller's to bring.
+  std::vector<std::uint32_t> admit(const CallOptions& call = {});
   // The number of the next call: the count of calls before it, in this process and in the rank's former processes.
   [[nodiscard]] std::uint64_t next_operation() const;
 

@@ -217,8 +217,11 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
 
   void connect() {
     monitor = std::make_unique<Monitor>(options, make);
-    start(monitor->join());
+    Joined joined = monitor->join();
+    const stream::Resumption resumption = joined.resumption;
+    start(std::move(joined));
     if (options.log) options.log(traits.placement);
+    if (resumption.boundary) come_in(resumption);
     on_stop.emplace(options.stop, [this] { abort("a stop was requested"); });
   }
 
@@ -266,6 +269,27 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     WorkerEngine* const recovering = recovers ? packets.get() : nullptr;
     engine = std::move(packets);
     monitor->start(*engine, recovering);
+  }
+
+  // A flag first: ranks hear of new processes at different times. Then a barrier: a rank that has its result knows that
+  // the others have the flag's, so each of them joins again with the barrier's result, or in need of it. No rank can end the
+  // second barrier before all have joined again, as one that hears of a new process has left the lanes when it begins it.
+  std::vector<std::uint32_t> admit(const CallOptions& call) {
+    if (options.survivors == 0) throw Error(ErrorCode::bad_argument, "admit: requires survivors");
+    std::int32_t knocked = monitor->knocked() ? 1 : 0;
+    const TensorView flag{&knocked, 1, DType::int32};
+    run(collective::CollectiveCall{.collective = Collective::all_reduce, .op = ReduceOp::sum, .in = flag, .out = flag},
+        call);
+    if (knocked == 0) return members;
+    run(collective::CollectiveCall{}, call);
+    monitor->let_in();
+    run(collective::CollectiveCall{}, call);
+    return members;
+  }
+  // A new process that was let in, beside the others in admit(): some may lack the first barrier's result.
+  void come_in(const stream::Resumption& resumption) {
+    if (resumption.replays.contains(resumption.first)) run(collective::CollectiveCall{}, {});
+    run(collective::CollectiveCall{}, {});
   }
 
   void abort(const std::string& reason) override {
@@ -531,6 +555,9 @@ std::uint32_t Communicator::rank() const {
 }
 std::uint32_t Communicator::world_size() const {
   return impl().options.world_size;
+}
+std::vector<std::uint32_t> Communicator::admit(const CallOptions& call) {
+  return Call(impl())->admit(call);
 }
 std::vector<std::uint32_t> Communicator::members() const {
   return impl().members;

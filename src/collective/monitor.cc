@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <system_error>
 #include <utility>
@@ -129,6 +130,21 @@ bool Monitor::successor_has_left() {
   return successor_ && left_.contains(*successor_);
 }
 
+bool Monitor::knocked() {
+  const std::lock_guard lock(mutex_);
+  return knocked_;
+}
+
+void Monitor::let_in() {
+  const auto done = std::make_shared<std::promise<void>>();
+  commands_.post([this, done] {
+    rank_.let_in(now());
+    carry_out();
+    done->set_value();
+  });
+  done->get_future().wait();
+}
+
 void Monitor::watch(Time deadline) {
   bool earlier = false;
   {
@@ -148,6 +164,7 @@ void Monitor::serve() {
   turn();
   const std::lock_guard lock(mutex_);
   left_ = rank_.left();
+  knocked_ = !rank_.knocking().empty();
 }
 
 void Monitor::turn() {

@@ -37,6 +37,8 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   // From an I/O thread: a lane cannot go on.
   void lane_failed(std::uint32_t lane, const protocol::LaneFailure& failure);
   [[nodiscard]] bool successor_has_left();  // RankTraits::successor; in good order, as last heard
+  [[nodiscard]] bool knocked();             // new processes wait to be let in
+  void let_in();                            // session::Rank::let_in(); on return the lanes have ended, if it did
   void watch(Time deadline);                // an operation with this deadline was submitted
   // Another thread failed the engine: tells the other ranks now, not when they miss this one.
   void engine_failed() {
@@ -98,6 +100,7 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   Time next_deadline_ = never;
   RankSet left_;
   std::optional<std::uint32_t> successor_;
+  bool knocked_ = false;
 
   std::shared_ptr<runtime::ProgressThread> thread_;  // between start() and stop()
 };

@@ -263,6 +263,7 @@ void fields(Archive& a, Resumption& m) {
   a.map(2, "replays", m.replays, std::size_t{max_world_size} * OperationLog::most_results);
   a.list(3, "summed", m.summed, Progress::most_sets);
   a.ranks(4, "members", m.members);
+  a.flag(5, "boundary", m.boundary);
 }
 
 }  // namespace netsum::stream

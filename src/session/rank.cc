@@ -61,6 +61,7 @@ void Rank::complete(std::size_t site, JoinRequest& request) const {
   request.survivors = config_.survivors;
   request.life = life_;
   request.members = members_;
+  request.lets_in = lets_in_;
   if (const auto former = former_epochs_.find(sites_[site].address); former != former_epochs_.end()) {
     request.former_epoch = former->second;
   }
@@ -105,6 +106,8 @@ void Rank::on_started(Time now) {
   phase_ = Phase::running;
   life_ = sites_.front().admission->life;
   members_ = sites_.front().admission->resumption.members;
+  knocking_ = {};
+  lets_in_ = false;
   cause_.reset();
   unsealed_.reset();
   dispute_.reset();
@@ -129,6 +132,7 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   sites_[site].beat_until = never;
   if (phase_ != Phase::running) return;  // if the job has failed already, the first heartbeat of the running rank says so
   ended_by_operator_ = reply.ended_by_operator;
+  knocking_ = reply.waiting;
   auto error = supervisor_->on_reply(site, reply, now);
   if (dispute_) {
     if (!dispute_->stated) return;  // this rank would leave, and the others never hear its call
@@ -269,6 +273,12 @@ Time Rank::next_timeout() const {
       break;
   }
   return never;
+}
+
+void Rank::let_in(Time now) {
+  if (phase_ != Phase::running || knocking_.empty()) return;
+  lets_in_ = true;
+  fail(Error(ErrorCode::worker_lost, "job '" + config_.job + "' lets in " + name_ranks(knocking_)), now);
 }
 
 // ---- the end of an attempt, of a life, or of the rank

@@ -133,12 +133,15 @@ class Rank {
   void on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now);
   // Also when an operation's deadline passes.
   void on_timer(Time now);
+  // The rank has ended what it was in, and lets in who waits: it joins again, with them. Nothing if nobody does.
+  void let_in(Time now);
   void leave(const Error* why = nullptr);  // null: in good order; the rank has ended
 
   [[nodiscard]] Time next_timeout() const;
   [[nodiscard]] bool waiting() const { return phase_ == Phase::waiting; }  // before it joins, or joins again
   [[nodiscard]] bool joining() const { return phase_ == Phase::joining; }
   [[nodiscard]] bool running() const { return phase_ == Phase::running; }
+  [[nodiscard]] RankSet knocking() const { return knocking_; }  // new processes that wait to be let in, as last heard
   [[nodiscard]] bool ended() const { return phase_ == Phase::ended; }
   [[nodiscard]] RankSet left() const { return supervisor_ ? supervisor_->left() : RankSet(); }  // ranks, in good order
 
@@ -189,7 +192,9 @@ class Rank {
   Time give_up_ = never, next_attempt_ = never;
   std::map<std::string, std::uint32_t> former_epochs_;  // of this rank in lives that it gave up, by address
   std::uint32_t life_ = 0;                              // of the job, in which this process was last
-  RankSet members_;                                     // of that life
+  RankSet knocking_;
+  bool lets_in_ = false;  // with the next attempt to join again
+  RankSet members_;       // of that life
 };
 
 }  // namespace netsum::session

@@ -36,6 +36,7 @@ struct Job {
   std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
   std::uint64_t epoch = 0, generation = 0;
   std::uint32_t life = 1, survivors = 0;
+  bool boundary = false;  // this life began where its ranks let new processes in
   RankSet joined, left;
   Time since{};
   std::string failure;
@@ -258,6 +259,7 @@ struct Registry::Impl {
     }
     NETSUM_CHECK(job.joined.size() == job.ranks.size());
     if (job.survivors != 0) plan.resumption.members = job.joined;
+    plan.resumption.boundary = job.boundary;
     charge(key, job, plan);
     const RankSet gone = RankSet::first(job.world_size).minus(job.joined);
     note(JobEvent::Kind::started, job, now, {},
@@ -426,12 +428,13 @@ struct Registry::Impl {
     RankSet again;           // have joined again
     RankSet fresh;           // new processes
     RankSet stale;           // were in an earlier life, and not in that one
-    bool lets_in = false;    // new processes begin with the others; if not, they wait
+    bool boundary = false;   // the others let new processes in
+    bool lets_in = false;    // or need them, as they are too few; if not, new processes wait
   };
   [[nodiscard]] static Muster muster(const Job& job) {
     Muster found;
     for (const auto& [rank, member] : job.ranks) {
-      found.lets_in = found.lets_in || member.request.lets_in;
+      found.boundary = found.boundary || member.request.lets_in;
       if (member.request.life <= found.life) continue;
       found.life = member.request.life;
       found.former = member.request.members;
@@ -440,38 +443,45 @@ struct Registry::Impl {
       const bool was = member.request.life == found.life || found.former.contains(rank);
       (member.request.life == 0 ? found.fresh : was ? found.again : found.stale).insert(rank);
     }
-    found.lets_in = found.lets_in || found.life == 0 || found.again.size() < job.survivors;
+    found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
     return found;
+  }
+  // That life as it was here; null: this daemon knows nothing of it. An earlier job may have had the same name.
+  [[nodiscard]] const Job* last_life(const Job& job, std::uint32_t life) const {
+    for (const auto& [rank, member] : job.ranks) {
+      if (member.request.life != life || member.request.former_epoch == 0) continue;
+      for (const auto& [epoch, other] : failed) {
+        const auto former = other.ranks.find(rank);
+        if (other.name == job.name && other.tenant == job.tenant && former != other.ranks.end() &&
+            former->second.epoch == member.request.former_epoch) {
+          return &other;
+        }
+      }
+    }
+    return nullptr;
   }
   // When a member of the job's last life, which has not joined again, counts as dead. It counts as that at once if it is why
   // that life ended, or had left. A daemon that knows nothing of it, as it was started again, gives it the time that silent
   // ranks have.
-  [[nodiscard]] Time gone_at(const std::string& key, const Job& job, std::uint32_t rank) const {
-    const Job* last = nullptr;
-    for (const auto& [epoch, other] : failed) {
-      const auto name = keys.find(epoch);
-      if (name != keys.end() && name->second == key && other.generation == job.generation && other.ranks.contains(rank) &&
-          (last == nullptr || other.life > last->life)) {
-        last = &other;
-      }
-    }
-    if (last == nullptr) return job.since + config.heartbeat_timeout;
+  [[nodiscard]] Time gone_at(const Job& job, std::uint32_t life, std::uint32_t rank) const {
+    const Job* const last = last_life(job, life);
+    if (last == nullptr || !last->ranks.contains(rank)) return job.since + config.heartbeat_timeout;
     if (last->lost == rank || last->left.contains(rank)) return job.since;
     return last->ranks.at(rank).liveness.dead_at(config.heartbeat_timeout, reconnect_allowed_by_survivors);
   }
   // When all ranks that the job waits for have joined or count as dead; `never`: too few have joined.
-  [[nodiscard]] Time complete_at(const std::string& key, const Job& job) const {
+  [[nodiscard]] Time complete_at(const Job& job) const {
     if (job.ranks.size() == job.world_size) return job.since;
     if (job.survivors == 0) return never;
     const Muster all = muster(job);
     if (all.life == 0 || all.again.size() + all.fresh.size() < job.survivors) return never;
     Time when = job.since;
-    all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(key, job, rank)); });
+    all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(job, all.life, rank)); });
     return when;
   }
   void admit_if_complete(const std::string& key, Time now) {
     Job& job = jobs.at(key);
-    if (job.phase != Phase::joining || now < complete_at(key, job)) return;
+    if (job.phase != Phase::joining || now < complete_at(job)) return;
     if (job.survivors == 0) return admit(key, job, now);
     const Muster all = muster(job);
     all.stale.for_each([&](std::uint32_t rank) {
@@ -484,6 +494,7 @@ struct Registry::Impl {
       all.fresh.for_each([&](std::uint32_t rank) { job.successors.insert(job.ranks.extract(rank)); });
     }
     job.life = all.life + 1;
+    job.boundary = all.boundary;
     if (job.ranks.size() >= job.survivors && !job.ranks.empty()) admit(key, job, now);
   }
   [[nodiscard]] static std::string why_excluded(const JoinRequest& request, const RankSet& others) {
@@ -895,7 +906,7 @@ Time Registry::next_timeout() const {
   Time next = never;
   for (const auto& [key, job] : impl_->jobs) {
     if (job.phase == Phase::joining) {
-      next = std::min({next, job.since + impl_->config.join_timeout, impl_->complete_at(key, job)});
+      next = std::min({next, job.since + impl_->config.join_timeout, impl_->complete_at(job)});
     }
     if (job.phase != Phase::running) continue;
     for (const auto& [rank, successor] : job.successors) {

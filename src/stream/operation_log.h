@@ -45,6 +45,7 @@ struct Resumption {
   std::uint64_t first = 0;                         // the first operation without a result on some rank
   std::map<std::uint64_t, std::uint32_t> replays;  // later operations that have a result: the place of the rank that has it
   std::vector<Progress::Summed> summed{};          // of these operations' results
+  bool boundary = false;                           // ranks let new processes in, which begin with the others' next call
   RankSet members{};                               // empty: all ranks. A member's place among them is its number in packets.
   bool operator==(const Resumption&) const = default;
 };

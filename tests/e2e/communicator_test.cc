@@ -315,6 +315,70 @@ TEST(Communicator, Int32WrapsAround) {
   }));
 }
 
+// ---- survivors
+
+// Rank 2 leaves, and a new process of it is let in again.
+void expect_to_go_on(const Options& common) {
+  using Ranks = std::vector<std::uint32_t>;
+  const Ranks all = {0, 1, 2}, fewer = {0, 1};
+  expect_success(on_ranks(3, [&](std::uint32_t rank) {
+    Options options = common;
+    options.rank = options.thread_set = rank;
+    options.recovery = patience;
+    options.survivors = 2;
+    const auto sum_is_of_members = [&](Communicator& comm) {
+      std::vector<std::int32_t> values(100'000, 1 << rank);
+      comm.all_reduce(std::span<std::int32_t>(values), ReduceOp::sum);
+      EXPECT_EQ(values, std::vector<std::int32_t>(values.size(), comm.members() == all ? 7 : 3));
+      std::vector<float> halves(1000, static_cast<float>(rank));
+      Work work = comm.all_reduce_async(std::span<float>(halves), ReduceOp::avg);
+      work.wait();
+      EXPECT_EQ(halves.back(), work.members() == all ? 1.0F : 0.5F);
+      return work.members();
+    };
+    auto comm = Communicator::connect(options);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(sum_is_of_members(comm), all);
+    if (rank == 2) {
+      comm.abort("it is started again");
+      comm = Communicator::connect(options);
+    } else {
+      while (sum_is_of_members(comm) == all) {
+      }
+      std::vector<std::uint8_t> bytes(9, static_cast<std::uint8_t>(rank));
+      comm.broadcast(bytes, 2);
+      EXPECT_EQ(bytes[0], 0) << "from the next rank in place of one that is gone";
+      while (comm.admit() == fewer) EXPECT_EQ(sum_is_of_members(comm), fewer);
+    }
+    EXPECT_EQ(comm.members(), all);
+    EXPECT_EQ(sum_is_of_members(comm), all);
+    comm.barrier();
+  }));
+}
+
+TEST(Survivors, GoOnWithoutARankAndLetItInAgain) {
+  const Aggregator aggregator(small_aggregator());
+  for (const double loss : {0.0, 0.02}) {
+    Options options = rank_options({aggregator.address()}, 0, 3);
+    options.protocol = SwitchMl{.shared_memory = SharedMemory::off};
+    options.loss = loss;
+    expect_to_go_on(options);
+  }
+}
+
+TEST(Survivors, OverAParameterServer) {
+  const ParameterServer server({});
+  Options options = rank_options({server.address()}, 0, 3);
+  options.protocol = Atp{};
+  expect_to_go_on(options);
+}
+
+TEST(Survivors, OverAnAccelerator) {
+  const Aggregator aggregator(small_aggregator());
+  Options options = rank_options({aggregator.address()}, 0, 3);
+  options.protocol = NetReduce{};
+  expect_to_go_on(options);
+}
+
 struct Configuration {
   std::uint32_t aggregators = 1, switch_threads = 1, threads = 1, packet_elements = 0, slots = 0;
   double loss = 0;

@@ -1193,6 +1193,21 @@ TEST_F(SurvivorsTest, TooFewWaitForNewProcesses) {
   EXPECT_EQ(fresh->admission->resumption.first, 5U);
 }
 
+// A job of the same name, which ran here earlier, says nothing about this one's ranks.
+TEST_F(SurvivorsTest, AnEarlierJobOfTheSameNameIsNoWitness) {
+  const auto earlier = start();
+  kill(2, earlier[2]);
+  const auto of_three = admit({again(0, earlier[0]), again(1, earlier[1]), again(3, earlier[3])});
+  registry.fail(of_three[0].job_epoch, "over", now);
+  for (const std::uint32_t rank : {0U, 1U, 3U})
+    registry.closed(of_three[0].job_epoch, rank, of_three[rank == 3 ? 2 : rank].rank_epoch, now);
+  const auto first = start();
+  kill(2, first[2]);
+  const std::uint64_t zero = registry.join(again(0, first[0]), now);
+  static_cast<void>(registry.join(again(1, first[1]), now));
+  EXPECT_FALSE(registry.join_outcome(zero)) << "rank 3 lives";
+}
+
 // What it cannot know counts as alive for as long as silence may last.
 TEST_F(SurvivorsTest, ADaemonThatWasStartedAgainWaits) {
   const auto first = start();
