@@ -178,7 +178,7 @@ class BenchCommand final : public Command {
         .between(0.0, 1e6)
         .group(across);
     s.add("survivors", options_.survivors, "N",
-          "With --recovery: fewest ranks with which the job goes on at once, without those that died; 0: it waits for all")
+          "With --recovery: fewest ranks with which the job continues at once, without those that died; 0: it waits for all")
         .between(0, max_world_size)
         .group(across);
     s.add("token-file", options_.token_file, "FILE", "File with the aggregator's secret in its first line").group(across);

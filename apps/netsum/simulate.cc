@@ -48,7 +48,9 @@ class SimulateCommand final : public Command {
     s.add("workers", workers_, "N|A..B", "Workers of a job; from a range, each seed draws a number").group(seeds);
     s.add("jobs", jobs_, "N|A..B", "Concurrent jobs").group(seeds);
     s.add("seeds", seeds_, "N|A..B", "Seeds to run; each simulates a cluster from start to end").group(seeds);
-    s.add("faults", faults_, "PROFILE", "none, lossy (links), crash (nodes) or chaos (everything)").group(seeds);
+    s.add("faults", faults_, "PROFILE",
+          "none, lossy (links), crash (nodes), leave (nodes, of jobs with survivors) or chaos (everything)")
+        .group(seeds);
     s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU").between(0, 256).group(seeds);
     s.add("limit", limit_, "WHAT=N,...",
           "Limit the faults and sizes that the seed draws, as shrinking does: workers=2,without=loss+late")
@@ -132,7 +134,7 @@ class SimulateCommand final : public Command {
       throw UsageError("--protocol must be switchml, switchml-chip, atp, netreduce or bump, not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
-    if (!profile) throw UsageError("--faults must be none, lossy, crash or chaos, not '" + faults_ + "'");
+    if (!profile) throw UsageError("--faults must be none, lossy, crash, leave or chaos, not '" + faults_ + "'");
     const SeedSpan workers = parse_span("workers", workers_, 1, sim::make_protocol(protocol_)->rules().max_world_size),
                    jobs = parse_span("jobs", jobs_, 1, 64);
     span_ = parse_span("seeds", seeds_, 0, UINT64_MAX / 2);

@@ -187,12 +187,14 @@ py::dict statistics(const TorchGroup& group) {
   Statistics wire;
   std::uint64_t operations = 0, bytes = 0;
   std::string placement;
+  std::vector<std::uint32_t> members;
   if (const SwitchQueue* queue = group.queue(); queue != nullptr && group.is_ours()) {
     const py::gil_scoped_release release;
     wire = queue->statistics();
     operations = queue->operations();
     bytes = queue->bytes();
     placement = queue->placement();
+    members = queue->members();
   }
   py::dict collectives, gloo_operations;
   for (const auto& [collective, paths] : group.counts()) {
@@ -212,6 +214,7 @@ py::dict statistics(const TorchGroup& group) {
   result["job"] = group.decision().job;
   result["switches"] = group.decision().switches;
   result["placement"] = placement;
+  result["members"] = members;
   result["switch_operations"] = operations;
   result["switch_tensor_bytes"] = bytes;
   result["staged_tensor_bytes"] = group.is_ours() ? group.staged_bytes() : 0;

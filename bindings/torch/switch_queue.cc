@@ -207,6 +207,11 @@ void SwitchQueue::move_to_allocated(const at::Tensor& tensor) {
   storage.set_data_ptr(at::DataPtr(begin, memory.release(), &let_go, at::kCPU));
 }
 
+std::vector<std::uint32_t> SwitchQueue::members() const {
+  const std::lock_guard lock(mutex_);
+  return members_.empty() ? communicator_.members() : members_;
+}
+
 std::vector<c10::intrusive_ptr<GroupWork>> SwitchQueue::last() const {
   const std::lock_guard lock(mutex_);
   std::vector<c10::intrusive_ptr<GroupWork>> works;
@@ -239,6 +244,10 @@ void SwitchQueue::complete_next(Line& line) {
     if (!error && loan.out.data_ptr() != loan.target.data_ptr()) attempt([&] { write(loan.target, loan.out); });
   }
   if (next.reduces) stopwatch_.end();
+  if (next.reduces && !error && !next.loans.empty() && !next.loans.back().works.empty()) {
+    const std::lock_guard lock(mutex_);
+    members_ = next.loans.back().works.back().members();
+  }
   if (error) failed_ = true;
   flights_->end(next.flight, error);
   const auto hand_over = [this, &line, work = next.work] {

@@ -69,6 +69,7 @@ class SwitchQueue {
 
   [[nodiscard]] bool failed() const { return failed_.load(); }  // an operation ended in an error
   [[nodiscard]] Statistics statistics() const { return communicator_.statistics(); }
+  [[nodiscard]] std::vector<std::uint32_t> members() const;  // of the latest reduction's result: Work::members()
   [[nodiscard]] std::string placement() const { return communicator_.placement(); }
   [[nodiscard]] std::uint64_t operations() const { return operations_.load(); }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(); }
@@ -113,9 +114,10 @@ class SwitchQueue {
   const std::shared_ptr<FlightRecorder> flights_ = std::make_shared<FlightRecorder>();
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
-  mutable std::mutex mutex_;  // guards the three below
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable all_ended_;
   Line reducing_, spreading_;
+  std::vector<std::uint32_t> members_;
 };
 
 }  // namespace netsum::torch_backend

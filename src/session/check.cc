@@ -160,13 +160,13 @@ std::string check(const JoinRequest& request) {
                        " entries, or an address in it");
   }
   if (request.survivors > request.world_size || (request.survivors != 0 && !request.recovers)) {
-    return "a job of " + std::to_string(request.world_size) + " ranks cannot go on with " +
+    return "a job of " + std::to_string(request.world_size) + " ranks cannot continue with " +
            std::to_string(request.survivors) + ": survivors are at most all ranks, and require recovery";
   }
   if (request.aggregators.size() > 1 && request.survivors != 0 && request.survivors * 2 <= request.world_size) {
-    return "a job of " + std::to_string(request.world_size) + " ranks at several aggregators cannot go on with " +
+    return "a job of " + std::to_string(request.world_size) + " ranks at several aggregators cannot continue with " +
            std::to_string(request.survivors) +
-           ": a network that falls in two could leave two halves that both go on; at least " +
+           ": a network that falls in two could leave two halves that both continue; at least " +
            std::to_string(request.world_size / 2 + 1) + " survivors are needed";
   }
   if (!request.members.minus(RankSet::first(request.world_size)).empty())
@@ -202,7 +202,7 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
   if (members.empty() != (asked.survivors == 0) || (asked.survivors != 0 && !members.contains(asked.rank)) ||
       !members.minus(RankSet::first(asked.world_size)).empty() || members.size() < asked.survivors ||
       admission.life <= asked.life) {
-    return "the admission does not say which ranks go on";
+    return "the admission does not name the ranks that continue";
   }
   // Everybody counts the members from here on.
   const std::uint32_t ranks = members.empty() ? asked.world_size : members.size();

@@ -22,7 +22,7 @@ bool recoverable(ErrorCode code) {
 }
 
 std::string disagreement(const Admission& first, const Admission& other) {
-  if (!(other.resumption.members == first.resumption.members) || other.life != first.life) return "the ranks that go on";
+  if (!(other.resumption.members == first.resumption.members) || other.life != first.life) return "the ranks that continue";
   if (!(other.resumption == first.resumption)) return "the operation to continue with";
   return other.packet_elements == first.packet_elements ? "" : "the packet length";
 }

@@ -163,6 +163,28 @@ def case_dies_in_backward(rank, size):
     raise AssertionError("no error came")
 
 
+def case_survives(rank, size):
+    """DDP goes on without the first rank, whose buffers it took before, in the same processes."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init(seconds=60)
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(100, 10), torch.nn.BatchNorm1d(10)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(12):
+        if step == 6 and rank == 0:
+            os.kill(os.getpid(), 9)
+        optimizer.zero_grad()
+        model(torch.randn(4, 100)).square().mean().backward()
+        optimizer.step()
+    ones = torch.ones(3)
+    dist.all_reduce(ones)
+    parameters = torch.cat([each.detach().flatten() for each in model.parameters()])
+    return ones.tolist(), netsum.torch.statistics()["members"], parameters.tolist()
+
+
 def case_impatient(rank, size):
     """wait(timeout) gives up earlier than the group; the operation itself goes on."""
     import torch
@@ -429,6 +451,15 @@ class Failures(unittest.TestCase):
         code, dead, words = ranks[0].result
         self.assertEqual((code, dead), ("worker_lost", [1]))
         self.assertIn("rank 1", words)
+
+    def test_training_goes_on_without_the_first_rank(self):
+        with Switch() as switch:
+            ranks = run("survives", 3, expect_failure=(0,), environment={
+                "NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "NETSUM_RECOVERY": "60", "NETSUM_SURVIVORS": "2"})
+        ones, members, parameters = ranks[1].result
+        self.assertEqual((ones, members), ([2, 2, 2], [1, 2]))
+        self.assertEqual(ranks[2].result, ranks[1].result)
+        self.assertTrue(all(abs(each) < 1e9 for each in parameters))
 
     def test_a_wait_is_interrupted(self):
         with Switch() as switch:

@@ -130,6 +130,56 @@ TEST(OperationLog, ResultsMayComeInAnyOrder) {
   EXPECT_EQ(log.progress(), (Progress{2, 0, {3}}));
 }
 
+RankSet ranks(std::initializer_list<std::uint32_t> all) {
+  RankSet set;
+  for (const std::uint32_t rank : all) set.insert(rank);
+  return set;
+}
+
+Resumption with(const RankSet& members) {
+  Resumption resumption;
+  resumption.members = members;
+  return resumption;
+}
+
+TEST(OperationLog, ResultsKeepTheRanksThatTheyAreTheSumOf) {
+  OperationLog holder(1 << 20), other(1 << 20);
+  static_cast<void>(holder.resume(with(ranks({0, 1, 2}))));
+  static_cast<void>(other.resume(with(ranks({0, 1, 2}))));
+  std::array<Tensor, 4> tensors;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    static_cast<void>(holder.issue(call(i, tensors[i] = filled(4, 1))));
+    static_cast<void>(other.issue(call(i, tensors[i + 2] = filled(4, 1))));
+  }
+  EXPECT_EQ(holder.finish(0), ranks({0, 1, 2}));
+  EXPECT_EQ(holder.progress().summed, (std::vector<Progress::Summed>{{0, ranks({0, 1, 2})}}));
+  // Rank 1 dies. The result that rank 0 has stands; the next one is of those that are left.
+  Resumption resumption;
+  ASSERT_EQ("", agree(std::array{holder.progress(), other.progress()}, resumption));
+  resumption.members = ranks({0, 2});
+  EXPECT_EQ(resumption.summed, (std::vector<Progress::Summed>{{0, ranks({0, 1, 2})}}));
+  static_cast<void>(holder.resume(resumption));
+  static_cast<void>(other.resume(resumption));
+  EXPECT_EQ(other.finish(0), ranks({0, 1, 2}));
+  EXPECT_EQ(other.finish(1), ranks({0, 2}));
+  EXPECT_EQ(other.progress().summed, (std::vector<Progress::Summed>{{0, ranks({0, 1, 2})}, {1, ranks({0, 2})}}));
+}
+
+TEST(OperationLog, ABroadcastFromARankThatIsGoneComesFromTheNextOne) {
+  const RankSet members = ranks({0, 3, 5});
+  const std::array<std::pair<std::uint32_t, std::uint32_t>, 6> places = {{{0, 0}, {1, 1}, {3, 1}, {4, 2}, {5, 2}, {6, 0}}};
+  OperationLog log(1 << 20);
+  static_cast<void>(log.resume(with(members)));
+  Tensor tensor = filled(4, 1);
+  std::uint64_t number = 0;
+  for (const auto& [root, place] : places) {
+    Operation broadcast = call(number++, tensor);
+    broadcast.collective = Collective::broadcast;
+    broadcast.root = root;
+    EXPECT_EQ(place, log.issue(broadcast).root) << root;
+  }
+}
+
 TEST(OperationLog, KeepsTheLatestResultsThatFit) {
   Log log(100);
   Tensor tensor = filled(10, 1);  // 40 bytes

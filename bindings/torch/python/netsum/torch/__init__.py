@@ -106,7 +106,8 @@ def bucket_hook(group, bucket):
 def statistics(group=None):
     """What `group` (default: the world) did so far, as a dict.
 
-    path ("switch" or "gloo"), reason, mode, job, switches, placement; collectives (by name: calls and bytes by the switch, and
+    path ("switch" or "gloo"), reason, mode, job, switches, placement; members (the ranks in the latest reduction's result: all, but
+    with NETSUM_SURVIVORS); collectives (by name: calls and bytes by the switch, and
     over Gloo by the reason why), switch_operations, switch_tensor_bytes, gloo_operations (by name); seconds_in_all_reduce (at
     least one was under way); wire_bytes_sent, wire_bytes_received,
     packets_sent, packets_received, packets_retransmitted (this rank and the switch, headers included; Gloo's are not known),
