@@ -66,7 +66,7 @@ class BenchCommand final : public Command {
           "float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool; ATP and NetReduce sum only "
           "float32, float16, bfloat16 and int32");
     s.add("wire", options_.wire, "FORMAT",
-          "SwitchML: format of floats in packets: native (the tensor's own width), float32, float16, bfloat16 or int8");
+          "SwitchML: format of floats in packets: native (the tensor's own width), float32, float16, bfloat16, int8 or int4");
     s.add("profile", options_.profile, "NAME", "SwitchML: profile of the aggregators, software or chip (see netsum switch)");
     s.add("op", options_.op, "OP", "sum or avg; SwitchML also min, max, prod, band, bor, bxor");
     s.add("scaling", options_.scaling, "HOW",

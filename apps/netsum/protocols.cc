@@ -59,6 +59,7 @@ class SwitchMlBench final : public BenchProtocol {
     const WireFormat wire = flags.wire_value();
     const bool sums = flags.dtype_value() == DType::float32 || flags.dtype_value() == DType::bfloat16;
     if (wire == WireFormat::int8 && sums) return Numbers::as_block8;
+    if (wire == WireFormat::int4 && sums) return Numbers::as_block4;
     switch (flags.dtype_value()) {
       case DType::float32:
         if (wire == WireFormat::float16) return Numbers::as_float16;
@@ -220,7 +221,7 @@ WireFormat ProtocolFlags::wire_value() const {
   for (const WireFormat each : wire_formats) {
     if (wire == to_string(each)) return each;
   }
-  throw UsageError("--wire is native, float32, float16, bfloat16 or int8, not '" + wire + "'");
+  throw UsageError("--wire is native, float32, float16, bfloat16, int8 or int4, not '" + wire + "'");
 }
 
 bool is_chip(const std::string& profile) {

@@ -30,7 +30,7 @@ constexpr Choice<Value> named(Value value) {
   return {netsum::to_string(value), value};
 }
 constexpr std::array formats = {named(WireFormat::native), named(WireFormat::float32), named(WireFormat::float16),
-                                named(WireFormat::bfloat16), named(WireFormat::int8)};
+                                named(WireFormat::bfloat16), named(WireFormat::int8), named(WireFormat::int4)};
 constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecurity::tag), named(PacketSecurity::encrypt)};
 
 constexpr std::array data_paths = {named(DataPath::sockets), named(DataPath::xdp), named(DataPath::dpdk)};

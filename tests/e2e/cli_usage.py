@@ -30,7 +30,7 @@ class Usage(unittest.TestCase):
                       ["bench", "all-reduce", "--spin", "--transport", "shm", "--busy-poll", "false"],
                       ["bench", "all-reduce", "--slots", "3"],
                       ["bench", "all-reduce", "--dtype", "float8"],
-                      ["bench", "all-reduce", "--wire", "int4"],
+                      ["bench", "all-reduce", "--wire", "int2"],
                       ["bench", "all-reduce", "--wire", "float16", "--protocol", "atp"],
                       ["bench", "all-reduce", "--op", "most"],
                       ["bench", "all-reduce", "--loss", "1.5"],
