@@ -180,7 +180,10 @@ void draw_wires(Scenario& scenario) {
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
     JobPlan& job = scenario.jobs[index];
     Random random(derive(scenario.seed, Label::of_wire + index));
-    for (stream::Operation& call : job.calls) call.wire = random.pick(formats);
+    for (stream::Operation& call : job.calls) {
+      call.wire = random.pick(formats);
+      call.nearest = call.number % 4 == 3;
+    }
     if (!job.mismatch) continue;
     stream::Operation& other = job.mismatch->call;
     const stream::Operation& right = job.calls[other.number];

@@ -38,6 +38,7 @@ class SwitchMlBench final : public BenchProtocol {
   void check_unused(const ProtocolFlags& flags) const override {
     if (flags.chip_value()) throw UsageError("--profile requires --protocol switchml");
     if (flags.wire_value() != WireFormat::native) throw UsageError("--wire requires --protocol switchml");
+    static_cast<void>(flags.nearest_value());  // which requires a wire
     if (flags.transport == "shm") throw UsageError(of_shared_memory);
     if (!flags.multicast.empty()) throw UsageError("--multicast requires --protocol switchml");
   }
@@ -47,6 +48,7 @@ class SwitchMlBench final : public BenchProtocol {
   }
   [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
     return SwitchMl{.wire = flags.wire_value(),
+                    .nearest = flags.nearest_value(),
                     .local_checksums = flags.local_checksums,
                     .shared_memory = flags.transport.empty()    ? SharedMemory::automatic
                                      : flags.transport == "shm" ? SharedMemory::required
@@ -222,6 +224,13 @@ WireFormat ProtocolFlags::wire_value() const {
     if (wire == to_string(each)) return each;
   }
   throw UsageError("--wire is native, float32, float16, bfloat16, int8 or int4, not '" + wire + "'");
+}
+
+bool ProtocolFlags::nearest_value() const {
+  if (rounding != "chance" && rounding != "nearest")
+    throw UsageError("--rounding must be chance or nearest, not '" + rounding + "'");
+  if (rounding == "nearest" && !rounds_blocks(wire_value())) throw UsageError("--rounding nearest requires --wire int8 or int4");
+  return rounding == "nearest";
 }
 
 bool is_chip(const std::string& profile) {

@@ -43,6 +43,7 @@ enum class SharedMemory : std::uint8_t { automatic, off, required };
 
 struct SwitchMl {
   WireFormat wire = WireFormat::native;  // floats on the wire; the same on all ranks
+  bool nearest = false;                  // int8, int4: this rank rounds its values to nearest, not up or down by chance
   bool multicast = true;                 // results come by IP multicast, where the aggregator offers it
   bool local_checksums = false;          // checksums on this host's loopback too
   // Without recovery (docs/shared-memory.md); decided for all ranks together as they join.

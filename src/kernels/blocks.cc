@@ -2,10 +2,10 @@
 // of two, so exact, fused or not: the bits are the same with every instruction set.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
-#include "base/bytes.h"
 #include "base/mix.h"
 #include "kernels/kernels.h"
 
@@ -26,6 +26,7 @@ using F = hn::CappedTag<float, 16>;
 using I = hn::RebindToSigned<F>;
 using U = hn::RebindToUnsigned<F>;
 using I8 = hn::Rebind<std::int8_t, F>;
+using I16 = hn::Rebind<std::int16_t, F>;
 using U8 = hn::Rebind<std::uint8_t, F>;
 
 // Values of so many bits. The least integer is no value.
@@ -62,18 +63,23 @@ HWY_INLINE Scan scan(const float* HWY_RESTRICT values, std::uint32_t least) {
   const F f;
   const I integers;
   const auto infinite = hn::Set(integers, 0x7f800000);
-  auto largest = hn::Zero(integers), largest_finite = largest;
-  for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
-    const auto magnitude = hn::BitCast(integers, hn::Abs(hn::LoadU(f, values + i)));
-    largest = hn::Max(largest, magnitude);
-    largest_finite = hn::Max(largest_finite, hn::IfThenElseZero(hn::Lt(magnitude, infinite), magnitude));
+  const auto magnitudes = [&](std::size_t i) { return hn::BitCast(integers, hn::Abs(hn::LoadU(f, values + i))); };
+  auto largest = hn::Zero(integers);
+  for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) largest = hn::Max(largest, magnitudes(i));
+  const bool finite = hn::AllTrue(integers, hn::Lt(largest, infinite));
+  if (!finite) {
+    largest = hn::Zero(integers);
+    for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
+      const auto magnitude = magnitudes(i);
+      largest = hn::Max(largest, hn::IfThenElseZero(hn::Lt(magnitude, infinite), magnitude));
+    }
   }
-  const auto bits = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(integers, largest_finite)));
-  return {std::max(bits >> 23, least), hn::AllTrue(integers, hn::Lt(largest, infinite))};
+  const auto bits = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(integers, largest)));
+  return {std::max(bits >> 23, least), finite};
 }
 
 // A byte for each value of a block, from a counter, so that a repeat is the same to the bit: the finalizer "lowbias32" of
-// 32-bit words, which are the words of `key` and the first value's number, and a number in the block.
+// 32-bit words, which are the words of `key` and a number in the block.
 HWY_INLINE void draw(std::uint32_t* HWY_RESTRICT chances, std::uint64_t key) {
   const U words;
   static_assert(hn::MaxLanes(words) <= block_values / 4);
@@ -84,65 +90,82 @@ HWY_INLINE void draw(std::uint32_t* HWY_RESTRICT chances, std::uint64_t key) {
     word = hn::Xor(hn::Mul(hn::Xor(word, hn::ShiftRight<15>(word)), hn::Set(words, 0x846ca68bU)),
                    hn::Set(words, static_cast<std::uint32_t>(key >> 32)));
     word = hn::Xor(word, hn::ShiftRight<16>(word));
-    hn::StoreU(word, words, chances + i);
+    hn::Store(word, words, chances + i);
   }
 }
 
-// With `chances`, or to nearest even. A byte for each value.
-template <int bits, bool at_random, bool finite>
-HWY_INLINE void quantize_block(std::byte* HWY_RESTRICT out, const float* HWY_RESTRICT values, float per_unit,
-                               const std::uint8_t* HWY_RESTRICT chances) {
-  const F f;
-  for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
-    const auto value = hn::LoadU(f, values + i);
-    auto steps = hn::Mul(value, hn::Set(f, per_unit));
-    if constexpr (at_random) {
-      const auto chance = hn::ConvertTo(f, hn::PromoteTo(I(), hn::LoadU(U8(), chances + i)));
-      steps = hn::Floor(hn::MulAdd(chance, hn::Set(f, 1.0F / 256), steps));
-    }
-    steps = hn::Max(steps, hn::Set(f, -static_cast<float>(most(bits))));
-    // Of bytes the conversion keeps the upper limit.
-    if constexpr (!finite || bits < 8) steps = hn::Min(steps, hn::Set(f, static_cast<float>(most(bits))));
-    if constexpr (!finite)
-      steps = hn::IfThenElse(hn::IsFinite(value), steps, hn::Set(f, static_cast<float>(not_finite(bits))));
-    hn::StoreU(hn::DemoteTo(I8(), nearest_in_range(steps)), I8(), reinterpret_cast<std::int8_t*>(out) + i);
-  }
-}
-
+// With chances, or to nearest even. A byte for each value. Chances are added to 256ths of a step, of which there are at most
+// 2^15.
 template <int bits, bool at_random>
 HWY_INLINE void quantize_block(std::byte* HWY_RESTRICT out, const float* HWY_RESTRICT values, const Scan& found,
                                const std::uint32_t* HWY_RESTRICT drawn) {
+  const F f;
+  const I16 shorts;
   const auto* const chances = reinterpret_cast<const std::uint8_t*>(drawn);
-  const float per_unit = steps_per_unit<bits>(found.exponent);
-  if (found.finite) return quantize_block<bits, at_random, true>(out, values, per_unit, chances);
-  quantize_block<bits, at_random, false>(out, values, per_unit, chances);
+  const auto per_unit = hn::Set(f, steps_per_unit<bits>(found.exponent) * (at_random ? 256 : 1));
+  auto* const to = reinterpret_cast<std::int8_t*>(out);
+  for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
+    auto steps = hn::DemoteTo(shorts, nearest_in_range(hn::Mul(hn::LoadU(f, values + i), per_unit)));
+    if constexpr (at_random) {
+      const auto chance = hn::PromoteTo(shorts, hn::LoadU(U8(), chances + i));
+      steps = hn::ShiftRight<8>(hn::SaturatedAdd(steps, chance));
+    }
+    // The conversion to bytes keeps the upper limit of 8 bits.
+    steps = hn::Max(steps, hn::Set(shorts, -most(bits)));
+    if constexpr (bits < 8) steps = hn::Min(steps, hn::Set(shorts, most(bits)));
+    hn::StoreU(hn::DemoteTo(I8(), steps), I8(), to + i);
+  }
+  if (found.finite) return;
+  for (std::size_t i = 0; i < block_values; ++i) {
+    if (!std::isfinite(values[i])) to[i] = not_finite(bits);
+  }
 }
 
 // 4 bits of two's complement from each of 64 bytes, the first of two in the lower bits; and the bytes again.
 HWY_INLINE void pack_halves(std::byte* HWY_RESTRICT out, const std::byte* HWY_RESTRICT bytes) {
-  for (std::size_t i = 0; i < block_values; i += 8) {
-    auto word = load_le<std::uint64_t>(bytes + i) & 0x0f0f0f0f0f0f0f0fU;
-    word = (word | word >> 4) & 0x00ff00ff00ff00ffU;
-    word = (word | word >> 8) & 0x0000ffff0000ffffU;
-    store_le(out + i / 2, static_cast<std::uint32_t>(word | word >> 16));
+  for (std::size_t i = 0; i < block_values / 2; ++i) {
+    out[i] = (bytes[2 * i] & std::byte{15}) | bytes[2 * i + 1] << 4;
   }
 }
 HWY_INLINE void unpack_halves(std::byte* HWY_RESTRICT bytes, const std::byte* HWY_RESTRICT halves) {
-  for (std::size_t i = 0; i < block_values; i += 8) {
-    std::uint64_t word = load_le<std::uint32_t>(halves + i / 2);
-    word = (word | word << 16) & 0x0000ffff0000ffffU;
-    word = (word | word << 8) & 0x00ff00ff00ff00ffU;
-    word = (word | word << 4) & 0x0f0f0f0f0f0f0f0fU;
-    store_le(bytes + i, word | (word >> 3 & 0x0101010101010101U) * 0xf0);
+  auto* const values = reinterpret_cast<std::int8_t*>(bytes);
+  for (std::size_t i = 0; i < block_values / 2; ++i) {
+    const auto both = static_cast<std::int8_t>(halves[i]);
+    values[2 * i] = static_cast<std::int8_t>(((both & 15) ^ 8) - 8);
+    values[2 * i + 1] = static_cast<std::int8_t>(both >> 4);
   }
 }
 
 template <int bits>
+HWY_INLINE bool all_finite(const std::byte* HWY_RESTRICT bytes) {
+  const hn::CappedTag<std::int8_t, block_values> of;
+  auto least = hn::Zero(of);
+  for (std::size_t i = 0; i < block_values; i += hn::Lanes(of)) {
+    least = hn::Min(least, hn::LoadU(of, reinterpret_cast<const std::int8_t*>(bytes) + i));
+  }
+  return hn::AllTrue(of, hn::Gt(least, hn::Set(of, not_finite(bits))));
+}
+
+template <int bits, bool finite>
 HWY_INLINE auto read_values(const std::byte* HWY_RESTRICT from, float step) {
   const F f;
   const auto steps = hn::PromoteTo(I(), hn::LoadU(I8(), reinterpret_cast<const std::int8_t*>(from)));
-  const auto finite = hn::RebindMask(f, hn::Ne(steps, hn::Set(I(), not_finite(bits))));
-  return hn::IfThenElse(finite, hn::Mul(hn::ConvertTo(f, steps), hn::Set(f, step)), hn::NaN(f));
+  const auto values = hn::Mul(hn::ConvertTo(f, steps), hn::Set(f, step));
+  if constexpr (finite) {
+    return values;
+  } else {
+    return hn::IfThenElse(hn::RebindMask(f, hn::Eq(steps, hn::Set(I(), not_finite(bits)))), hn::NaN(f), values);
+  }
+}
+// body(index of the first, values) of a block's bytes.
+template <int bits, class Body>
+HWY_INLINE void for_values(const std::byte* HWY_RESTRICT bytes, float step, const Body& body) {
+  const F f;
+  if (all_finite<bits>(bytes)) {
+    for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) body(i, read_values<bits, true>(bytes + i, step));
+  } else {
+    for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) body(i, read_values<bits, false>(bytes + i, step));
+  }
 }
 
 // A byte for each value of a block whose values take so many bytes: where they are, or in `whole`, which is zero behind them.
@@ -152,8 +175,11 @@ HWY_INLINE const std::byte* bytes_of_values(const std::byte* HWY_RESTRICT from, 
   if constexpr (bits == 8) {
     return bytes < block_values ? static_cast<const std::byte*>(std::memcpy(whole, from, bytes)) : from;
   } else {
-    std::byte halves[block_values / 2] = {};
-    if (bytes < sizeof(halves)) from = static_cast<const std::byte*>(std::memcpy(halves, from, bytes));
+    std::byte halves[block_values / 2];
+    if (bytes < sizeof(halves)) {
+      std::memset(halves, 0, sizeof(halves));
+      from = static_cast<const std::byte*>(std::memcpy(halves, from, bytes));
+    }
     unpack_halves(whole, from);
     return whole;
   }
@@ -176,7 +202,7 @@ HWY_INLINE void to_blocks(std::byte* HWY_RESTRICT out, const float* HWY_RESTRICT
     if (key == 0) {
       quantize_block<bits, false>(to, from, found, nullptr);
     } else {
-      draw(chances, mix(key ^ mix(first + begin)));
+      draw(chances, mix(key + (first + begin) * 0x9e3779b97f4a7c15U));  // SplitMix64
       quantize_block<bits, true>(to, from, found, chances);
     }
     if constexpr (bits == 4) pack_halves(whole ? out : halves, bytes);
@@ -196,11 +222,10 @@ HWY_INLINE void from_blocks(float* HWY_RESTRICT values, const std::byte* HWY_RES
     const float step = step_of<bits>(read_exponent(*blocks++));
     const std::byte* const from = bytes_of_values<bits>(blocks, wide, bytes);
     float* const to = part < block_values ? rest : values + begin;
-    for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
-      auto value = read_values<bits>(from + i, step);
+    for_values<bits>(from, step, [&](std::size_t i, auto value) {
       if (divisor != 1) value = hn::Div(value, hn::Set(f, divisor));
       hn::StoreU(value, f, to + i);
-    }
+    });
     if (part < block_values) std::memcpy(values + begin, rest, part * sizeof(float));
     blocks += wide;
   }
@@ -219,9 +244,9 @@ HWY_INLINE void sum_blocks(std::byte* HWY_RESTRICT out, const std::byte* const* 
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const float step = step_of<bits>(read_exponent(sources[rank][at]) - headroom);
       const std::byte* const from = bytes_of_values<bits>(sources[rank] + at + 1, wide, padded);
-      for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
-        hn::Store(hn::Add(hn::Load(f, sums + i), read_values<bits>(from + i, step)), f, sums + i);
-      }
+      for_values<bits>(from, step, [&](std::size_t i, auto value) {
+        hn::Store(hn::Add(hn::Load(f, sums + i), value), f, sums + i);
+      });
     }
     // What is no float32 is not finite.
     for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {

@@ -28,6 +28,7 @@ struct Operation {
   std::uint32_t part = 0;  // which of the call's parts this is, as an operation of its own (part_of)
   void* out = nullptr;     // results, if not in `data`: this rank's part (reduce-scatter), or all parts (all-gather)
   WireFormat wire = WireFormat::native;
+  bool nearest = false;      // this rank rounds what travels in blocks to nearest, not by chance
   bool fixed_point = false;  // floats travel as block fixed point, whatever `wire` says: a chip adds nothing else (SwitchML)
 };
 

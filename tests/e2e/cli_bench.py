@@ -131,6 +131,13 @@ class Bench(unittest.TestCase):
         self.assertLess(sent("--wire", "int4"), 0.15 * wide)
         self.assertGreater(sent("--dtype", "bfloat16", "--wire", "float32"), 0.95 * wide)
 
+    def test_rounding_to_nearest_is_no_chance(self):
+        base = ("--workers", 2, "--elements", 70_001, "--iterations", 1)
+        for wire in ("int8", "int4"):
+            reports = [cli.bench(*base, "--wire", wire, "--warmup", 0, "--rounding", how) for how in ("nearest", "chance")]
+            self.assertEqual([0, 0], [each["wrong"] for each in reports])
+            self.assertLess(reports[0]["max_abs_error"], 0.85 * reports[1]["max_abs_error"])
+
     def test_same_bits_whatever_the_circumstances(self):
         base = ["--workers", 4, "--elements", 300_001, "--iterations", 3, "--seed", 11]
         variants = {

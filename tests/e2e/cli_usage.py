@@ -31,6 +31,8 @@ class Usage(unittest.TestCase):
                       ["bench", "all-reduce", "--slots", "3"],
                       ["bench", "all-reduce", "--dtype", "float8"],
                       ["bench", "all-reduce", "--wire", "int2"],
+                      ["bench", "all-reduce", "--wire", "bfloat16", "--rounding", "nearest"],
+                      ["bench", "all-reduce", "--wire", "int8", "--rounding", "even"],
                       ["bench", "all-reduce", "--wire", "float16", "--protocol", "atp"],
                       ["bench", "all-reduce", "--op", "most"],
                       ["bench", "all-reduce", "--loss", "1.5"],

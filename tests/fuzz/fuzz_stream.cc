@@ -158,6 +158,7 @@ void check_job(FuzzedDataProvider& input) {
                                     WireFormat::bfloat16, WireFormat::int8,   WireFormat::int4};
   job.operation.op = how % 2 != 0 ? ReduceOp::avg : ReduceOp::sum;
   job.operation.wire = formats[how / 2];
+  job.operation.nearest = input.ConsumeBool();
   if (input.ConsumeBool()) {
     job.operation.dtype = input.PickValueInArray(dtypes);
     const ReduceOp op = input.PickValueInArray(reduce_ops);

@@ -108,8 +108,9 @@ void ChunkCodec::encode_unscaled(const stream::Operation& operation, std::uint64
   const std::byte* const values = element_at(operation, offset);
   if (has_blocks(wire.dtype)) {
     // The chances of a value follow from the call, the rank and the value's place: whatever a packet's length, they are the
-    // same. Never 0, which is without chance.
-    const std::uint64_t key = mix(mix(operation.number) + std::uint64_t{operation.part} * 0x10000 + rank_ + 1) | 1;
+    // same. 0 is without chance.
+    const std::uint64_t of_rank = std::uint64_t{operation.part} * 0x10000 + rank_ + 1;
+    const std::uint64_t key = operation.nearest ? 0 : mix(mix(operation.number) + of_rank) | 1;
     kernels::to_blocks(wire.dtype, payload, floats(operation, offset, elements), elements, key, offset);
   } else if (operation.dtype == DType::boolean) {
     kernels::truths(payload, values, elements);
