@@ -69,8 +69,7 @@ std::optional<double> formula(const Reduction& reduction, double scale, Column c
   const double divisor = reduction.divisor();
   const bool fixed = reduction.numbers == Numbers::block_fixed_point;
   if (reduction.saturates || reduction.added_before != 1) return std::nullopt;
-  if (reduction.numbers == Numbers::in_racks || reduction.numbers == Numbers::in_any_order ||
-      in_blocks(reduction.numbers))
+  if (reduction.numbers == Numbers::in_racks || reduction.numbers == Numbers::in_any_order || in_blocks(reduction.numbers))
     return std::nullopt;
   if (reduction.numbers == Numbers::in_order) {
     float sum = -0.0F;

@@ -40,8 +40,8 @@ Bound bound_of(const Reduction& reduction, int exponent) {
   if (in_blocks(numbers)) {
     // A step of each rank, 16 of those of 8 bits with 4, and one of the sum, which is less than twice the power of two above
     // the number of ranks.
-    const double steps = (numbers == Numbers::as_block4 ? 16.0 : 1.0) * reduction.ranks +
-                         static_cast<double>(std::bit_ceil(reduction.ranks));
+    const double steps =
+        (numbers == Numbers::as_block4 ? 16.0 : 1.0) * reduction.ranks + static_cast<double>(std::bit_ceil(reduction.ranks));
     bound.fixed = steps * std::ldexp(1.0, exponent - 7) / divisor;
     bound.of_smallest += steps * 0x1p-113 / divisor;
   }

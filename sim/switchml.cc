@@ -403,7 +403,10 @@ class Switchml final : public Protocol {
       if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);
       text += ", operation " + std::to_string(h.operation) + " chunk " + std::to_string(h.chunk) + ", slot " +
               std::to_string(h.slot) + "/" + std::to_string(h.version) + ", " + std::to_string(h.elements) + ' ' +
-              (h.dtype == block8 ? "8-bit" : h.dtype == block4 ? "4-bit" : netsum::to_string(h.dtype)) + ' ' + netsum::to_string(h.op);
+              (h.dtype == block8   ? "8-bit"
+               : h.dtype == block4 ? "4-bit"
+                                   : netsum::to_string(h.dtype)) +
+              ' ' + netsum::to_string(h.op);
       if (h.ahead_operation == wire::switchml::no_ahead) return text + ", ahead unknown";
       return text + ", ahead operation " + std::to_string(h.operation + h.ahead_operation) + " chunk " +
              std::to_string(h.ahead_chunk);

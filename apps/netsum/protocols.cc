@@ -229,7 +229,8 @@ WireFormat ProtocolFlags::wire_value() const {
 bool ProtocolFlags::nearest_value() const {
   if (rounding != "chance" && rounding != "nearest")
     throw UsageError("--rounding must be chance or nearest, not '" + rounding + "'");
-  if (rounding == "nearest" && !rounds_blocks(wire_value())) throw UsageError("--rounding nearest requires --wire int8 or int4");
+  if (rounding == "nearest" && !rounds_blocks(wire_value()))
+    throw UsageError("--rounding nearest requires --wire int8 or int4");
   return rounding == "nearest";
 }
 

@@ -29,8 +29,8 @@ template <class Value>
 constexpr Choice<Value> named(Value value) {
   return {netsum::to_string(value), value};
 }
-constexpr std::array formats = {named(WireFormat::native), named(WireFormat::float32), named(WireFormat::float16),
-                                named(WireFormat::bfloat16), named(WireFormat::int8), named(WireFormat::int4)};
+constexpr std::array formats = {named(WireFormat::native),   named(WireFormat::float32), named(WireFormat::float16),
+                                named(WireFormat::bfloat16), named(WireFormat::int8),    named(WireFormat::int4)};
 constexpr std::array roundings = {Choice{"chance", false}, Choice{"nearest", true}};
 constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecurity::tag), named(PacketSecurity::encrypt)};
 

@@ -79,8 +79,8 @@ using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
 // "switchml", "atp" or "netreduce", with default settings. Throws Error: bad_argument.
 [[nodiscard]] NETSUM_API Protocol protocol_named(const std::string& name);
 
-// `to` = `from` with each value rounded to nearest as WireFormat::int8 or int4 has it: in an all-reduce of that format, of the
-// same tensor, `to` is not rounded at its rank. For programs that give back what is rounded (error feedback). float32 or
+// `to` = `from` with each value rounded to nearest as WireFormat::int8 or int4 has it: in an all-reduce of that format, of
+// the same tensor, `to` is not rounded at its rank. For programs that give back what is rounded (error feedback). float32 or
 // bfloat16, as many in both, which may be the same memory. Throws Error (bad_argument).
 NETSUM_API void round_as(WireFormat wire, ConstTensorView from, TensorView to);
 

@@ -29,9 +29,9 @@ inline constexpr ReduceOp reduce_ops[] = {ReduceOp::sum,     ReduceOp::avg,     
 
 // The format of an all-reduce's floats on the wire (SwitchML). native: the tensor's own width. A 16-bit format halves the
 // bytes of float32 tensors and rounds each of their values; float32 costs 16-bit tensors twice the bytes and rounds their
-// sums once more. int8 and int4: float32 and bfloat16 in blocks of 64 values of 8 and of 4 bits, rounded up or down by chance,
-// and the sum once more, to 8 bits (docs/numerics.md, "8 bits"). Tensors that a format does not apply to (int32; 16-bit
-// tensors of the other 16-bit format) travel natively.
+// sums once more. int8 and int4: float32 and bfloat16 in blocks of 64 values of 8 and of 4 bits, rounded up or down by
+// chance, and the sum once more, to 8 bits (docs/numerics.md, "8 bits"). Tensors that a format does not apply to (int32;
+// 16-bit tensors of the other 16-bit format) travel natively.
 enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16, int8, int4 };
 inline constexpr WireFormat wire_formats[] = {WireFormat::native,   WireFormat::float32, WireFormat::float16,
                                               WireFormat::bfloat16, WireFormat::int8,    WireFormat::int4};

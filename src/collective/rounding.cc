@@ -11,7 +11,8 @@ namespace netsum {
 
 void round_as(WireFormat wire, ConstTensorView from, TensorView to) {
   if (!rounds_blocks(wire)) {
-    throw Error(ErrorCode::bad_argument, std::string("values are rounded as int8 or int4 has them, not as ") + to_string(wire));
+    throw Error(ErrorCode::bad_argument,
+                std::string("values are rounded as int8 or int4 has them, not as ") + to_string(wire));
   }
   if ((from.dtype != DType::float32 && from.dtype != DType::bfloat16) || to.dtype != from.dtype) {
     throw Error(ErrorCode::bad_argument, std::string("8 and 4 bits are of float32 or bfloat16 tensors, not of ") +

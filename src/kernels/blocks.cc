@@ -1,5 +1,5 @@
-// Floats in blocks of 64 with an exponent each and 8 or 4 bits a value (docs/numerics.md, "8 bits"). Products are with powers
-// of two, so exact, fused or not: the bits are the same with every instruction set.
+// Floats in blocks of 64 with an exponent each and 8 or 4 bits a value (docs/numerics.md, "8 bits"). Products are with
+// powers of two, so exact, fused or not: the bits are the same with every instruction set.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -168,7 +168,8 @@ HWY_INLINE void for_values(const std::byte* HWY_RESTRICT bytes, float step, cons
   }
 }
 
-// A byte for each value of a block whose values take so many bytes: where they are, or in `whole`, which is zero behind them.
+// A byte for each value of a block whose values take so many bytes: where they are, or in `whole`, which is zero behind
+// them.
 template <int bits>
 HWY_INLINE const std::byte* bytes_of_values(const std::byte* HWY_RESTRICT from, std::size_t bytes,
                                             std::byte* HWY_RESTRICT whole) {
@@ -244,9 +245,8 @@ HWY_INLINE void sum_blocks(std::byte* HWY_RESTRICT out, const std::byte* const* 
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const float step = step_of<bits>(read_exponent(sources[rank][at]) - headroom);
       const std::byte* const from = bytes_of_values<bits>(sources[rank] + at + 1, wide, padded);
-      for_values<bits>(from, step, [&](std::size_t i, auto value) {
-        hn::Store(hn::Add(hn::Load(f, sums + i), value), f, sums + i);
-      });
+      for_values<bits>(from, step,
+                       [&](std::size_t i, auto value) { hn::Store(hn::Add(hn::Load(f, sums + i), value), f, sums + i); });
     }
     // What is no float32 is not finite.
     for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {

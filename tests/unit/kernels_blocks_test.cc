@@ -1,4 +1,5 @@
-// Floats in blocks of 8 and 4 bits, for every instruction set that this CPU has: bit by bit against arithmetic of the test's own.
+// Floats in blocks of 8 and 4 bits, for every instruction set that this CPU has: bit by bit against arithmetic of the test's
+// own.
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>

@@ -82,7 +82,8 @@ class SoftwareProfile {
     Slot& slot = in_flight.slots[number];
     const wire::switchml::ChunkHeader& header = slot.header;
     const bool alike = slot.round == Round::values && !header.masks && !header.acknowledge_only && header.elements != 0 &&
-                       header.elements == in_flight.place_of(slot).elements_of_result() && packet.source == config_.aggregator;
+                       header.elements == in_flight.place_of(slot).elements_of_result() &&
+                       packet.source == config_.aggregator;
     const bool checked = config_.checksums || fields.checked();
     if (!alike || seals_ || !wire::switchml::has_header(packet.bytes, expected(checked), header)) return {};
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(header.exponents);
