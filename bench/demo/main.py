@@ -62,7 +62,7 @@ def parse(words):
                     epilog=("examples:\n  scripts/demo                      Gloo and netsum, 4 workers, links of 150 Mbit/s\n"
                             "  scripts/demo --loss 0.01          each link loses one packet of a hundred, each way\n"
                             "  scripts/demo --wire bfloat16      netsum sends gradients as bfloat16; PyTorch's Gloo cannot: float32\n"
-                            "  scripts/demo --wire int8          in 8 bits; Gloo: float32\n"
+                            "  scripts/demo --wire int8          in 8 bits; Gloo: float32; int4: in 4 up and 8 down\n"
                             "  scripts/demo --wire float16       both send float16: Gloo by DDP's fp16_compress_hook\n"
                             f"\nResults: result.json and accuracy.svg in {FOLDER}. Exit code 1: something failed, or a sum was wrong."))
     parser.add_argument("--protocol", choices=("switchml", "atp", "netreduce"), default="switchml", help="netsum's (%(default)s)")
