@@ -185,7 +185,8 @@ void dequantize_scaled(benchmark::State& state) {
   finish(state, b);
 }
 
-// float32 as it travels, in a packet's bytes, and back: bfloat16, and blocks of 8 and 4 bits, by chance. Those come back in 8.
+// float32 as it travels, in a packet's bytes, and back: bfloat16, and blocks of 8 and 4 bits, by chance. Those come back
+// in 8.
 struct Narrow {
   explicit Narrow(DType type) : in_blocks(has_blocks(type)), elements(in_blocks ? block_bytes(type, count) : count) {
     for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i * 7919 % 20011) * 1e-3F - 10;
