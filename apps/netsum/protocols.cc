@@ -30,6 +30,7 @@ class SwitchMlBench final : public BenchProtocol {
       throw UsageError("--packet-elements must be a multiple of 64 up to 1024, or of 256 up to 15360, not " +
                        std::to_string(packet));
     }
+    static_cast<void>(flags.nearest_value());  // checks it
     if (flags.private_sums && flags.transport == "shm") throw UsageError("--private and --transport shm exclude each other");
     if (!flags.chip_value()) return;
     if (flags.transport == "shm") throw UsageError("--transport shm requires --profile software");
@@ -38,7 +39,7 @@ class SwitchMlBench final : public BenchProtocol {
   void check_unused(const ProtocolFlags& flags) const override {
     if (flags.chip_value()) throw UsageError("--profile requires --protocol switchml");
     if (flags.wire_value() != WireFormat::native) throw UsageError("--wire requires --protocol switchml");
-    static_cast<void>(flags.nearest_value());  // which requires a wire
+    if (flags.nearest_value()) throw UsageError("--rounding requires --protocol switchml");
     if (flags.transport == "shm") throw UsageError(of_shared_memory);
     if (!flags.multicast.empty()) throw UsageError("--multicast requires --protocol switchml");
   }
