@@ -72,7 +72,7 @@ def gradients(model, loss):
 
 # Of a value's size; of the largest of its tensor; at least, a rank; of the largest of all, whose exponent it may have.
 ROUNDING = {"float32": (2 ** -18, 1e-6, 5e-9, 0), "bfloat16": (2 ** -7, 1e-6, 5e-9, 0), "float16": (2 ** -9, 1e-6, 2 ** -24, 0),
-            "int8": (2 ** -18, 1e-6, 5e-9, 2 ** -5)}
+            "int8": (2 ** -18, 1e-6, 5e-9, 2 ** -5), "int4": (2 ** -18, 1e-6, 5e-9, 2 ** -2)}
 
 
 def wrong_elements(reduced, contributions, wire):

@@ -1,11 +1,12 @@
 """What the documents say of sums (docs/numerics.md), by numpy."""
 import numpy
 
-INT32, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT64, INT16, INT8, UINT8, BLOCK8 = range(10)
+INT32, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT64, INT16, INT8, UINT8, BLOCK8, BLOCK4 = range(11)
 SUM, AVG, MIN, MAX, PRODUCT, AND, OR, XOR = range(8)
-BYTES = (4, 2, 2, 4, 8, 8, 2, 1, 1, 1)
-STORED = tuple(numpy.dtype(d) for d in ("<i4", "<f2", "<u2", "<f4", "<f8", "<i8", "<i2", "i1", "u1", "u1"))
-FLOATS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, BLOCK8)
+BYTES = (4, 2, 2, 4, 8, 8, 2, 1, 1, 1, 1)
+STORED = tuple(numpy.dtype(d) for d in ("<i4", "<f2", "<u2", "<f4", "<f8", "<i8", "<i2", "i1", "u1", "u1", "u1"))
+FLOATS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, BLOCK8, BLOCK4)
+BLOCKS = (BLOCK8, BLOCK4)
 IN_PLACE = {SUM: numpy.add, MIN: numpy.minimum, MAX: numpy.maximum, PRODUCT: numpy.multiply, AND: numpy.bitwise_and,
             OR: numpy.bitwise_or, XOR: numpy.bitwise_xor}
 
@@ -38,29 +39,38 @@ def ordered_float32(values, divisor):
     return numpy.where(numpy.isfinite(total), total, wide.astype(numpy.float32))
 
 
-def of_blocks(values):
-    """Blocks of 8 bits: an exponent and 64 values, or fewer in the last; added in float32 at a 2^13th of their size, and rounded."""
-    total = numpy.empty_like(values[0])
-    for at in range(0, len(total), 65):
-        sums = numpy.zeros(min(64, len(total) - at - 1), numpy.float32)
+def elements_of_sum(dtype, elements):
+    """Of each contribution so many. Blocks of 4 bits, of 33 bytes, have sums of 8, of 65."""
+    return 2 * elements + -elements // 33 if dtype == BLOCK4 else elements
+
+
+def of_blocks(values, bits):
+    """Blocks of 8 or 4 bits: an exponent and 64 values, or fewer in the last; added in float32 at a 2^13th of their size, and rounded to 8."""
+    wide = 8 * bits
+    total = bytearray()
+    for at in range(0, len(values[0]), wide + 1):
+        sums = numpy.float32(0)
         for value in values:
-            steps = value[at + 1:at + 65].view(numpy.int8).astype(numpy.float32)
-            steps[steps == -128] = numpy.nan
-            sums += steps * numpy.float32(2.0 ** (min(max(int(value[at]), 20), 254) - 133 - 13))
+            block = value[at + 1:at + 1 + wide].view(numpy.int8)
+            if bits == 4:
+                block = numpy.stack((block << 4, block), 1).ravel() >> 4
+            steps = block.astype(numpy.float32)
+            steps[steps == -2 ** (bits - 1)] = numpy.nan
+            sums = sums + steps * numpy.float32(2.0 ** (min(max(int(value[at]), 20), 254) - 125 - bits - 13))
         sums[~(abs(sums) < 2.0 ** 115)] = numpy.nan
         largest = numpy.max(abs(sums[~numpy.isnan(sums)]), initial=0)
         exponent = max(int(largest.view(numpy.uint32) >> 23) if largest else 0, 7)
-        total[at] = exponent + 13
+        total.append(exponent + 13)
         rounded = numpy.clip(numpy.rint(sums.astype(numpy.float64) * 2.0 ** (133 - exponent)), -127, 127)
-        total[at + 1:at + 65] = numpy.where(numpy.isnan(sums), -128, rounded).astype(numpy.int8).view(numpy.uint8)
-    return total
+        total += numpy.where(numpy.isnan(sums), -128, rounded).astype(numpy.int8).tobytes()
+    return numpy.frombuffer(bytes(total), numpy.uint8)
 
 
 def of_ranks(values, dtype, operation, ranks):
     """Floats of all ranks, in ascending order of ranks, as the type has them in packets."""
     with numpy.errstate(all="ignore"):
-        if dtype == BLOCK8:
-            return of_blocks(values)
+        if dtype in BLOCKS:
+            return of_blocks(values, 4 if dtype == BLOCK4 else 8)
         if operation == PRODUCT:
             wide = [widened(v) if dtype == BFLOAT16 else v for v in values]
             total = wide[0].astype(numpy.float64)

@@ -233,8 +233,8 @@ class Judge(Verdicts):
         fields = CHUNK.unpack_from(body, 20)
         _, _, _, _, ahead_operation, values, slot, elements, exponents, flags = fields
         dtype, operation = values & 15, values >> 4
-        allowed = (0,) if dtype == arithmetic.BLOCK8 else (0, 1, 4) if dtype in arithmetic.FLOATS else (0, 2, 3, 4, 5, 6, 7)
-        if dtype > arithmetic.BLOCK8 or operation not in allowed:
+        allowed = (0,) if dtype in arithmetic.BLOCKS else (0, 1, 4) if dtype in arithmetic.FLOATS else (0, 2, 3, 4, 5, 6, 7)
+        if dtype > arithmetic.BLOCK4 or operation not in allowed:
             self.unbelieved("types", f"values {values:#x}")
         e, n = (exponents + 3) // 4 * 4, elements * arithmetic.BYTES[dtype]
         m = (elements + 7) // 8 if flags & MASKS_BIT else 0
@@ -438,7 +438,7 @@ class Judge(Verdicts):
             self.refuse("stale" if stale else "identity", f"a result of {named(identity(p))} in slot {p.slot} version {p.flags & 1}, which has {named(current.identity) if current else 'had no round'}")
         if p.signature != here.signature:
             self.refuse("signature", "a result with another signature than the contributions")
-        if p.elements not in (0, here.elements) and (here.elements or node.parent is None):
+        if p.elements not in (0, arithmetic.elements_of_sum(p.values & 15, here.elements)) and (here.elements or node.parent is None):
             self.unbelieved("elements", f"a result of {p.elements} values, of contributions with {here.elements}")
         receivers = self.receivers(job, node, p)
         if here.result is None:

@@ -128,7 +128,7 @@ inline __attribute__((always_inline)) std::uint32_t check_floats(const std::byte
     }
   }
   // Where a scale is of more elements than this block, assume the largest possible input.
-  const bool by_block = reduction.numbers == Numbers::block_fixed_point || reduction.numbers == Numbers::as_block8;
+  const bool by_block = reduction.numbers == Numbers::block_fixed_point || in_blocks(reduction.numbers);
   const int exponent =
       by_block ? static_cast<int>(largest >> 23) - 126 : shape.smallest_exponent + static_cast<int>(shape.exponents);
   const Bound bound_at = bound_of(reduction, exponent);

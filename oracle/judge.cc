@@ -69,8 +69,7 @@ std::optional<double> formula(const Reduction& reduction, double scale, Column c
   const double divisor = reduction.divisor();
   const bool fixed = reduction.numbers == Numbers::block_fixed_point;
   if (reduction.saturates || reduction.added_before != 1) return std::nullopt;
-  if (reduction.numbers == Numbers::in_racks || reduction.numbers == Numbers::in_any_order ||
-      reduction.numbers == Numbers::as_block8)
+  if (reduction.numbers == Numbers::in_racks || reduction.numbers == Numbers::in_any_order || in_blocks(reduction.numbers))
     return std::nullopt;
   if (reduction.numbers == Numbers::in_order) {
     float sum = -0.0F;
@@ -122,8 +121,8 @@ const char* outside(const Reduction& reduction, const Element& element, const Bo
   // A rack's sum may leave the range where the sum of all would not.
   const double before = element.magnitude * (1 + bound.of_inputs * reduction.divisor());
   if (reduction.numbers == Numbers::in_racks && before >= largest && !std::isfinite(got)) return "";
-  // In 8 bits there is one word for what is not finite, a sum that leaves float32 too.
-  const bool one_word = reduction.numbers == Numbers::as_block8;
+  // In blocks there is one word for what is not finite, a sum that leaves float32 too.
+  const bool one_word = in_blocks(reduction.numbers);
   if (one_word && std::isnan(got) && std::fabs(element.sum) + may_differ * reduction.divisor() >= largest) return "";
   if (element.nan || (one_word && (element.up || element.down))) return std::isnan(got) ? "" : "no NaN";
   if (element.up || element.down) return std::isinf(got) && (got > 0) == element.up ? "" : "not the infinity";

@@ -37,9 +37,11 @@ Bound bound_of(const Reduction& reduction, int exponent) {
   bound.of_smallest = float16 ? 0x1p-25 : bfloat16 ? 0x1p-134 : 0x1p-149;
   if (narrowed) bound.of_smallest *= 1 + reduction.ranks / divisor;
   if (scale != 0) bound.fixed = reduction.ranks / reduction.added_before / scale / 2 / divisor;
-  if (numbers == Numbers::as_block8) {
-    // A step of each rank, and one of the sum, which is less than twice the power of two above the number of ranks.
-    const double steps = reduction.ranks + static_cast<double>(std::bit_ceil(reduction.ranks));
+  if (in_blocks(numbers)) {
+    // A step of each rank, 16 of those of 8 bits with 4, and one of the sum, which is less than twice the power of two above
+    // the number of ranks.
+    const double steps =
+        (numbers == Numbers::as_block4 ? 16.0 : 1.0) * reduction.ranks + static_cast<double>(std::bit_ceil(reduction.ranks));
     bound.fixed = steps * std::ldexp(1.0, exponent - 7) / divisor;
     bound.of_smallest += steps * 0x1p-113 / divisor;
   }
@@ -47,7 +49,7 @@ Bound bound_of(const Reduction& reduction, int exponent) {
   // together; a sum of subnormal values is one of their type.
   const bool racks = numbers == Numbers::in_racks;
   const bool in_order = racks || numbers == Numbers::in_order || numbers == Numbers::in_any_order ||
-                        numbers == Numbers::as_bfloat16 || numbers == Numbers::as_block8;
+                        numbers == Numbers::as_bfloat16 || in_blocks(numbers);
   const std::uint32_t added = in_order ? reduction.ranks : reduction.added_before;
   bound.of_inputs = (added - 1) * 0x1p-24 * (1 + 0x1p-7);
   if (racks) bound.of_inputs += 2 * bound.of_result * (1 + bound.of_result);

@@ -22,7 +22,11 @@ enum class Numbers : std::uint8_t {
   as_float16,    // rounded to float16 if they are float32, added exactly, and rounded once
   as_bfloat16,   // rounded to bfloat16 if they are float32, and added one after the other in float32
   as_block8,     // blocks of 64 rounded to 8 bits by chance, added one after the other in float32, and rounded to 8 bits
+  as_block4,     // so, but rounded to 4 bits before
 };
+[[nodiscard]] constexpr bool in_blocks(Numbers numbers) {
+  return numbers == Numbers::as_block8 || numbers == Numbers::as_block4;
+}
 
 struct Reduction {
   ReduceOp op = ReduceOp::sum;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,7 +20,7 @@
 
 namespace {
 
-enum Way : int { in_order, block_fixed_point, float16, bfloat16, scaled_integers, ways };
+enum Way : int { in_order, block_fixed_point, float16, bfloat16, scaled_integers, int8, int4, ways };
 
 constexpr std::uint32_t packet_elements =
     256;  // the papers'; ATP's unit: what does not fit is summed as floats, a packet at a time
@@ -35,6 +36,8 @@ netsum::Protocol protocol_of(int way, const std::string& switch_address) {
   switchml.shared_memory = netsum::SharedMemory::off;  // packets
   if (way == float16) switchml.wire = netsum::WireFormat::float16;
   if (way == bfloat16) switchml.wire = netsum::WireFormat::bfloat16;
+  if (way == int8) switchml.wire = netsum::WireFormat::int8;
+  if (way == int4) switchml.wire = netsum::WireFormat::int4;
   return switchml;
 }
 
@@ -114,5 +117,11 @@ __attribute__((visibility("default"))) int netsum_average(int way, float* out, c
     std::fprintf(stderr, "rank_sums: %s\n", failure.what());
     return 1;
   }
+}
+
+// What error feedback sends in place of the values, in int8 and int4.
+__attribute__((visibility("default"))) void netsum_round(int way, float* out, const float* values, std::size_t count) {
+  const auto wire = way == int4 ? netsum::WireFormat::int4 : netsum::WireFormat::int8;
+  netsum::round_as(wire, std::span(values, count), std::span(out, count));
 }
 }

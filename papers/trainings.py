@@ -25,6 +25,11 @@ SEEDS = (1, 2, 3, 4, 5)
 PATIENCE = 1800  # seconds of one run on a busy machine
 # model: steps, batch of a rank, learning rate
 MODELS = {"CNN": (150, 8, 3e-3), "transformer": (200, 2, 1e-2)}
+# Few bits, with 4 ranks, so that all of it takes minutes. way: as above, and bytes of a value on its way up.
+FEW_MODELS = {"CNN": (60, 8, 3e-3), "transformer": (100, 4, 1e-2), "ResNet": (50, 8, 1e-3)}
+FEW = {"float32": (1, 4), "bfloat16": (3, 2), "int8": (5, 65 / 64), "int4": (6, 33 / 64)}
+FEEDBACK = ", with feedback"
+FEW_WAYS = ("float32", *(wire + more for wire in ("bfloat16", "int8", "int4") for more in ("", FEEDBACK)))
 SMOOTH = 10  # steps
 
 
@@ -44,37 +49,77 @@ def ring_average(gradients):
 
 def average(way, gradients):
     import numpy
-    if WAYS[way] is None:
+    number = FEW[way][0] if way in FEW else WAYS[way]
+    if number is None:
         return ring_average(gradients)
     out = numpy.empty_like(gradients[0])
     pointer = ctypes.POINTER(ctypes.c_float)
     ranks = (pointer * len(gradients))(*(each.ctypes.data_as(pointer) for each in gradients))
-    if library().netsum_average(WAYS[way], out.ctypes.data_as(pointer), ranks, len(gradients), len(out)) != 0:
+    if library().netsum_average(number, out.ctypes.data_as(pointer), ranks, len(gradients), len(out)) != 0:
         raise SystemExit(f"no average by '{way}'")
     return out
+
+
+def with_feedback(way, gradients, lost):
+    """What ranks send in place of their gradients, rounded to nearest; `lost` is what this and the last steps rounded."""
+    import numpy
+    import torch
+    sent = []
+    for gradient, own in zip(gradients, lost):
+        gradient += own
+        rounded = numpy.empty_like(gradient)
+        if way == "bfloat16":
+            rounded[:] = torch.from_numpy(gradient).bfloat16().float().numpy()
+        else:
+            library().netsum_round(FEW[way][0], rounded.ctypes.data, gradient.ctypes.data, len(gradient))
+        own[:] = gradient - rounded
+        sent.append(rounded)
+    return sent
 
 
 @functools.cache
 def library():
     loaded = ctypes.CDLL(LIBRARY)
     loaded.netsum_average.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
+    loaded.netsum_round.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    loaded.netsum_round.restype = None
     return loaded
 
 
 # ---- what is trained
 
 def cnn(torch, seed):
+    nn = torch.nn
+    return of_images(torch, seed, nn.Sequential(nn.Conv2d(1, 16, 5, 2, 2), nn.ReLU(), nn.Conv2d(16, 32, 5, 2, 2), nn.ReLU(), nn.Flatten(),
+                                                nn.Linear(32 * 49, 10)))
+
+
+def resnet(torch, seed):
+    """Three residual blocks, two of them in 7 x 7."""
+    nn = torch.nn
+    class Block(nn.Module):
+        def __init__(self, before, after, stride):
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.GroupNorm(4, after), nn.ReLU(),
+                                      nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.GroupNorm(4, after))
+            self.past = nn.Conv2d(before, after, 1, stride, bias=False) if before != after else nn.Identity()
+
+        def forward(self, images):
+            return torch.relu(self.body(images) + self.past(images))
+    return of_images(torch, seed, nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), Block(16, 16, 1), Block(16, 32, 2), Block(32, 32, 1), nn.Flatten(),
+                                                nn.Linear(32 * 49, 10)))
+
+
+def of_images(torch, seed, model):
     """Fashion-MNIST: a batch, the model, and what counts in the end, the test set's accuracy in %."""
     sys.path.insert(0, os.path.join(ROOT, "examples"))
     import ddp_fashion_mnist as example
     def ready(split):
         images, labels = example.load(example.DATA, split)
         return images[:, None].float().sub_(72.94).div_(90.02), labels
-    if not cnn.data:
-        cnn.data = ready("train"), tuple(each[:5000] for each in ready("t10k"))
-    train, test = cnn.data
-    nn = torch.nn
-    model = nn.Sequential(nn.Conv2d(1, 16, 5, 2, 2), nn.ReLU(), nn.Conv2d(16, 32, 5, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 49, 10))
+    if not of_images.data:
+        of_images.data = ready("train"), tuple(each[:5000] for each in ready("t10k"))
+    train, test = of_images.data
     order = torch.Generator().manual_seed(seed)
     def batch(size):
         which = torch.randint(len(train[0]), (size,), generator=order)
@@ -82,10 +127,10 @@ def cnn(torch, seed):
     def judge():
         with torch.no_grad():
             return 100 * (model(test[0]).argmax(1) == test[1]).float().mean().item()
-    return model, batch, nn.functional.cross_entropy, judge
+    return model, batch, torch.nn.functional.cross_entropy, judge
 
 
-cnn.data = None  # read once
+of_images.data = None  # read once
 LETTERS, LENGTH, WIDTH = 16, 24, 32
 
 
@@ -127,48 +172,55 @@ def transformer(torch, seed):
     return model, batch, nn.functional.cross_entropy, judge
 
 
-def train(name, way, seed, steps):
+def train(name, way, seed, steps, models, rank_count):
     """The training loss of each step, and what counts in the end."""
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    model, batch, loss_of, judge = {"CNN": cnn, "transformer": transformer}[name](torch, seed)
-    _, size, rate = MODELS[name]
+    model, batch, loss_of, judge = {"CNN": cnn, "transformer": transformer, "ResNet": resnet}[name](torch, seed)
+    _, size, rate = models[name]
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    losses = []
+    losses, wire = [], way.removesuffix(FEEDBACK)
+    lost = [torch.zeros(sum(each.numel() for each in parameters)).numpy() for _ in range(rank_count)]
     for _ in range(steps):
         gradients, loss_sum = [], 0.0
-        for _ in range(RANKS):
+        for _ in range(rank_count):
             asked, right = batch(size)
             loss = loss_of(model(asked), right)
             loss_sum += loss.item()
             gradients.append(torch.cat([each.flatten() for each in torch.autograd.grad(loss, parameters)]).numpy())
-        mean, at = torch.from_numpy(average(way, gradients)), 0
+        if wire != way:
+            gradients = with_feedback(wire, gradients, lost)
+        mean, at = torch.from_numpy(average(wire, gradients)), 0
         for parameter in parameters:
             parameter.grad = mean[at:at + parameter.numel()].view_as(parameter)
             at += parameter.numel()
         optimizer.step()
         schedule.step()
-        losses.append(loss_sum / RANKS)
+        losses.append(loss_sum / rank_count)
     return {"losses": losses, "final": judge()}
 
 
 # ---- many of them
 
+SETS = {"papers": (WAYS, MODELS, RANKS), "few": (FEW_WAYS, FEW_MODELS, 4)}
+
+
 @functools.cache
-def trained(name, short):
+def trained(name, short, which="papers"):
     """{way: a run for each seed}: a process for each seed, several at a time."""
-    steps, seeds = (3, SEEDS[:2]) if short else (MODELS[name][0], SEEDS)
+    ways, models, _ = SETS[which]
+    steps, seeds = (3, SEEDS[:2]) if short else (models[name][0], SEEDS)
     def one(seed):
-        answer = subprocess.run([sys.executable, "-B", __file__, name, str(seed), str(steps)], capture_output=True, text=True, timeout=PATIENCE)
+        answer = subprocess.run([sys.executable, "-B", __file__, name, str(seed), str(steps), which], capture_output=True, text=True, timeout=PATIENCE)
         if answer.returncode != 0:
             raise SystemExit(f"a training failed: {answer.stderr.strip()[-500:]}")
         return json.loads(answer.stdout)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = list(pool.map(one, seeds))
-    return {way: [run[way] for run in runs] for way in WAYS}
+    return {way: [run[way] for run in runs] for way in ways}
 
 
 # Of Student's distribution: 97.5 %, by degrees of freedom.
@@ -185,18 +237,18 @@ def smooth(losses):
     return [(at + SMOOTH, statistics.mean(losses[at:at + SMOOTH])) for at in range(0, len(losses), SMOOTH)]
 
 
-def differences(runs, way, key):
+def differences(runs, way, key, base=BASE):
     """Of each seed: this way less the ring."""
-    return [key(run) - key(base) for run, base in zip(runs[way], runs[BASE])]
+    return [key(run) - key(other) for run, other in zip(runs[way], runs[base])]
 
 
-def compared(runs, key, format_):
+def compared(runs, key, format_, base=BASE):
     """Rows of a table: each way's mean, and its difference to a ring, of the same seed, with the interval of 95 %."""
     rows = []
     for way, each in runs.items():
         values = [key(run) for run in each]
-        mean, half = mean_interval(differences(runs, way, key))
-        rows.append([way, format_.format(statistics.mean(values)), "" if way == BASE else f"{format_.format(mean)} ± {format_.format(half)}"])
+        mean, half = mean_interval(differences(runs, way, key, base))
+        rows.append([way, format_.format(statistics.mean(values)), "" if way == base else f"{format_.format(mean)} ± {format_.format(half)}"])
     return rows
 
 
@@ -219,6 +271,28 @@ def accuracies(short):
                   "; ".join(ours) + f"; with intervals of 95 % that exclude 0, of {2 * (len(WAYS) - 1)}: " + (", ".join(apart) or "none"), panels)
 
 
+def few_bits(short):
+    """Gradients of few bits, with and without error feedback."""
+    rows, panels, ours = [], [], []
+    for name in FEW_MODELS:
+        what, format_ = ("loss", "{:.3f}") if name == "transformer" else ("accuracy, %", "{:.2f}")
+        runs = trained(name, short, "few")
+        own = compared(runs, lambda run: run["final"], format_, "float32")
+        rows += [[name, what, *row] for row in own]
+        ours.append(f"{name}: {what} {own[0][1]} with float32; less that " + ", ".join(f"{row[0]} {row[2]}" for row in own[1:]))
+        means = {way: smooth([statistics.mean(each) for each in zip(*(run["losses"] for run in every))]) for way, every in runs.items()}
+        panels.append(lines(means, x="step", y="training loss, mean of seeds", title=name))
+    parameters = sum(each.numel() for each in transformer_parameters())
+    sent = {way: [(at * parameters * FEW[way.removesuffix(FEEDBACK)][1] / 1e6, loss) for at, loss in means] for way, means in panels[1]["series"].items()}
+    panels.append(lines(sent, x="MB of values that a rank has sent", y="training loss, mean of seeds", title="transformer", xscale="log"))
+    return Result(["network", "", "wire", "mean", "less float32's (95 %)"], rows, "; ".join(ours), panels)
+
+
+def transformer_parameters():
+    import torch
+    return transformer(torch, 1)[0].parameters()
+
+
 def loss_differences(short):
     """NetReduce's |loss - a ring's| / a ring's, over steps."""
     rows, series = [], {}
@@ -234,4 +308,5 @@ def loss_differences(short):
 
 
 if __name__ == "__main__":
-    print(json.dumps({way: train(sys.argv[1], way, int(sys.argv[2]), int(sys.argv[3])) for way in WAYS}))
+    ways, *rest = SETS[sys.argv[4]]
+    print(json.dumps({way: train(sys.argv[1], way, int(sys.argv[2]), int(sys.argv[3]), *rest) for way in ways}))

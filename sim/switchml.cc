@@ -176,11 +176,14 @@ class SwitchmlTap final : public Tap {
 void draw_wires(Scenario& scenario) {
   using enum WireFormat;
   constexpr WireFormat formats[] = {native, native, native, float32, float16, bfloat16,
-                                    native, int8,   native, float32, float16, bfloat16};
+                                    native, int8,   int4,   float32, float16, bfloat16};
   for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
     JobPlan& job = scenario.jobs[index];
     Random random(derive(scenario.seed, Label::of_wire + index));
-    for (stream::Operation& call : job.calls) call.wire = random.pick(formats);
+    for (stream::Operation& call : job.calls) {
+      call.wire = random.pick(formats);
+      call.nearest = call.number % 4 == 3;
+    }
     if (!job.mismatch) continue;
     stream::Operation& other = job.mismatch->call;
     const stream::Operation& right = job.calls[other.number];
@@ -400,7 +403,10 @@ class Switchml final : public Protocol {
       if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);
       text += ", operation " + std::to_string(h.operation) + " chunk " + std::to_string(h.chunk) + ", slot " +
               std::to_string(h.slot) + "/" + std::to_string(h.version) + ", " + std::to_string(h.elements) + ' ' +
-              (h.dtype == block8 ? "8-bit" : netsum::to_string(h.dtype)) + ' ' + netsum::to_string(h.op);
+              (h.dtype == block8   ? "8-bit"
+               : h.dtype == block4 ? "4-bit"
+                                   : netsum::to_string(h.dtype)) +
+              ' ' + netsum::to_string(h.op);
       if (h.ahead_operation == wire::switchml::no_ahead) return text + ", ahead unknown";
       return text + ", ahead operation " + std::to_string(h.operation + h.ahead_operation) + " chunk " +
              std::to_string(h.ahead_chunk);

@@ -58,8 +58,8 @@ Numbers numbers_of(const JobPlan& job, const Operation& call) {
   if (job.numbers != Numbers::block_fixed_point || job.chip || call.fixed_point) return job.numbers;
   if (call.dtype != DType::float32 && call.wire == WireFormat::float32) return Numbers::block_fixed_point;
   constexpr std::uint64_t few = 16;  // of a part: they travel as they are
-  if (call.wire == WireFormat::int8 && call.dtype != DType::float16 && call.elements / call.parts > few)
-    return Numbers::as_block8;
+  if (rounds_blocks(call.wire) && call.dtype != DType::float16 && call.elements / call.parts > few)
+    return call.wire == WireFormat::int4 ? Numbers::as_block4 : Numbers::as_block8;
   if (call.dtype == DType::float16) return Numbers::as_float16;
   if (call.dtype == DType::bfloat16) return Numbers::as_bfloat16;
   if (call.wire == WireFormat::float16) return Numbers::as_float16;

@@ -65,8 +65,11 @@ class BenchCommand final : public Command {
     s.add("dtype", options_.dtype, "TYPE",
           "float32, float16, bfloat16, float64, int8, uint8, int16, int32, int64 or bool; ATP and NetReduce sum only "
           "float32, float16, bfloat16 and int32");
-    s.add("wire", options_.wire, "FORMAT",
-          "SwitchML: format of floats in packets: native (the tensor's own width), float32, float16, bfloat16 or int8");
+    s.add(
+        "wire", options_.wire, "FORMAT",
+        "SwitchML: format of floats in packets: native (the tensor's own width), float32, float16, bfloat16, int8 or int4");
+    s.add("rounding", options_.rounding, "HOW",
+          "with --wire int8 and int4: chance (up or down, with the right mean) or nearest");
     s.add("profile", options_.profile, "NAME", "SwitchML: profile of the aggregators, software or chip (see netsum switch)");
     s.add("op", options_.op, "OP", "sum or avg; SwitchML also min, max, prod, band, bor, bxor");
     s.add("scaling", options_.scaling, "HOW",

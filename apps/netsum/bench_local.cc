@@ -131,6 +131,7 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
     add("elements", std::to_string(options.elements));
     add("dtype", options.dtype);
     add("wire", options.wire);
+    add("rounding", options.rounding);
     add("profile", options.profile);
     add("op", options.op);
     add("scaling", options.scaling);

@@ -30,6 +30,7 @@ class SwitchMlBench final : public BenchProtocol {
       throw UsageError("--packet-elements must be a multiple of 64 up to 1024, or of 256 up to 15360, not " +
                        std::to_string(packet));
     }
+    static_cast<void>(flags.nearest_value());  // checks it
     if (flags.private_sums && flags.transport == "shm") throw UsageError("--private and --transport shm exclude each other");
     if (!flags.chip_value()) return;
     if (flags.transport == "shm") throw UsageError("--transport shm requires --profile software");
@@ -38,6 +39,7 @@ class SwitchMlBench final : public BenchProtocol {
   void check_unused(const ProtocolFlags& flags) const override {
     if (flags.chip_value()) throw UsageError("--profile requires --protocol switchml");
     if (flags.wire_value() != WireFormat::native) throw UsageError("--wire requires --protocol switchml");
+    if (flags.nearest_value()) throw UsageError("--rounding requires --protocol switchml");
     if (flags.transport == "shm") throw UsageError(of_shared_memory);
     if (!flags.multicast.empty()) throw UsageError("--multicast requires --protocol switchml");
   }
@@ -47,6 +49,7 @@ class SwitchMlBench final : public BenchProtocol {
   }
   [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
     return SwitchMl{.wire = flags.wire_value(),
+                    .nearest = flags.nearest_value(),
                     .local_checksums = flags.local_checksums,
                     .shared_memory = flags.transport.empty()    ? SharedMemory::automatic
                                      : flags.transport == "shm" ? SharedMemory::required
@@ -59,6 +62,7 @@ class SwitchMlBench final : public BenchProtocol {
     const WireFormat wire = flags.wire_value();
     const bool sums = flags.dtype_value() == DType::float32 || flags.dtype_value() == DType::bfloat16;
     if (wire == WireFormat::int8 && sums) return Numbers::as_block8;
+    if (wire == WireFormat::int4 && sums) return Numbers::as_block4;
     switch (flags.dtype_value()) {
       case DType::float32:
         if (wire == WireFormat::float16) return Numbers::as_float16;
@@ -220,7 +224,15 @@ WireFormat ProtocolFlags::wire_value() const {
   for (const WireFormat each : wire_formats) {
     if (wire == to_string(each)) return each;
   }
-  throw UsageError("--wire is native, float32, float16, bfloat16 or int8, not '" + wire + "'");
+  throw UsageError("--wire is native, float32, float16, bfloat16, int8 or int4, not '" + wire + "'");
+}
+
+bool ProtocolFlags::nearest_value() const {
+  if (rounding != "chance" && rounding != "nearest")
+    throw UsageError("--rounding must be chance or nearest, not '" + rounding + "'");
+  if (rounding == "nearest" && !rounds_blocks(wire_value()))
+    throw UsageError("--rounding nearest requires --wire int8 or int4");
+  return rounding == "nearest";
 }
 
 bool is_chip(const std::string& profile) {

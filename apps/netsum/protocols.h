@@ -28,7 +28,7 @@ struct ProtocolFlags {
   std::string fixed_scale = "none";  // with private_sums
   std::uint32_t aggregators = 1;     // of a run on this machine, as are parameter_servers, racks and multicast
   // SwitchML
-  std::string wire = "native", multicast, profile = "software";
+  std::string wire = "native", rounding = "chance", multicast, profile = "software";
   std::string transport;  // empty: shared memory where all ranks can, else UDP
   bool spin = false, local_checksums = false;
   // ATP
@@ -59,6 +59,7 @@ struct ProtocolFlags {
   [[nodiscard]] Levels levels() const;  // throws UsageError
   [[nodiscard]] DType dtype_value() const;
   [[nodiscard]] WireFormat wire_value() const;
+  [[nodiscard]] bool nearest_value() const;
   [[nodiscard]] bool chip_value() const;
   [[nodiscard]] std::optional<std::uint32_t> first_psn_value() const;  // none: random
   [[nodiscard]] VerbsSettings verbs_settings() const;

@@ -62,14 +62,14 @@ def parse(words):
                     epilog=("examples:\n  scripts/demo                      Gloo and netsum, 4 workers, links of 150 Mbit/s\n"
                             "  scripts/demo --loss 0.01          each link loses one packet of a hundred, each way\n"
                             "  scripts/demo --wire bfloat16      netsum sends gradients as bfloat16; PyTorch's Gloo cannot: float32\n"
-                            "  scripts/demo --wire int8          in 8 bits; Gloo: float32\n"
+                            "  scripts/demo --wire int8          in 8 bits; Gloo: float32; int4: in 4 up and 8 down\n"
                             "  scripts/demo --wire float16       both send float16: Gloo by DDP's fp16_compress_hook\n"
                             f"\nResults: result.json and accuracy.svg in {FOLDER}. Exit code 1: something failed, or a sum was wrong."))
     parser.add_argument("--protocol", choices=("switchml", "atp", "netreduce"), default="switchml", help="netsum's (%(default)s)")
     parser.add_argument("--workers", type=between(2, 32, int), default=4, metavar="N", help="(%(default)s)")
     parser.add_argument("--loss", type=a_loss, default=0.0, metavar="SHARE",
                         help="of packets (0.01, or 1%%), on each link, each way (%(default)g)")
-    parser.add_argument("--wire", choices=("float32", "bfloat16", "float16", "int8"), default="float32", help="how gradients travel (%(default)s)")
+    parser.add_argument("--wire", choices=("float32", "bfloat16", "float16", "int8", "int4"), default="float32", help="how gradients travel (%(default)s)")
     parser.add_argument("--rate", type=a_rate, help="of each link, each way (150mbit; 100mbit for more than 4 workers)")
     parser.add_argument("--tcp", choices=("cubic", "bbr", "reno"), default="cubic",
                         help="TCP's congestion control (%(default)s, Linux's default)")
@@ -107,7 +107,7 @@ def expected_seconds(arguments, backend, links):
     times = 2 * (n - 1) / n * (2.2 if arguments.loss >= 0.005 else 1) if backend == "gloo" else 1.05
     if backend == "netsum" and arguments.loss >= 0.005:
         times *= {"switchml": 1, "atp": 2.7, "netreduce": 6}[arguments.protocol]
-    less = {"float32": 1, "float16": 2, "bfloat16": 2, "int8": 3.9}[arguments.wire if backend == "netsum" or arguments.wire == "float16" else "float32"]
+    less = {"float32": 1, "float16": 2, "bfloat16": 2, "int8": 3.9, "int4": 3.9}[arguments.wire if backend == "netsum" or arguments.wire == "float16" else "float32"]
     return arguments.steps * (COMPUTE * max(1, n / 4) + times * once / less)
 
 
@@ -147,7 +147,7 @@ def run(arguments, words):
     found = {"workers": arguments.workers, "links": place.links, "rate": arguments.rate, "loss": arguments.loss, "tcp": place.tcp,
              "protocol": arguments.protocol, "wire": arguments.wire, "target": arguments.target, "trainings": {}}
     say(f"{report.conditions(found)}; {arguments.steps} steps of {arguments.batch} images; accuracy over seconds of training:")
-    if arguments.wire in ("bfloat16", "int8"):
+    if arguments.wire in ("bfloat16", "int8", "int4"):
         say(f"  PyTorch's Gloo does not sum {arguments.wire}: over Gloo gradients stay float32. --wire float16 halves both.")
     expected = {name: expected_seconds(arguments, name, place.links) for name in ("gloo", "netsum")}
     drawn = screen.Screen(arguments.steps, arguments.target, max(expected.values()))

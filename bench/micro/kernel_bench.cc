@@ -185,6 +185,65 @@ void dequantize_scaled(benchmark::State& state) {
   finish(state, b);
 }
 
+// float32 as it travels, in a packet's bytes, and back: bfloat16, and blocks of 8 and 4 bits, by chance. Those come back
+// in 8.
+struct Narrow {
+  explicit Narrow(DType type) : in_blocks(has_blocks(type)), elements(in_blocks ? block_bytes(type, count) : count) {
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i * 7919 % 20011) * 1e-3F - 10;
+  }
+  void encode(DType type, std::byte* to) const {
+    if (in_blocks) return kernels::to_blocks(type, to, values.data(), count, 3, 0);
+    kernels::to_narrow_wire(type, reinterpret_cast<std::uint16_t*>(to), values.data(), count);
+  }
+  static constexpr std::size_t count = 15104;
+  bool in_blocks;
+  std::size_t elements;  // of a packet
+  std::vector<float> values = std::vector<float>(count);
+  std::vector<std::byte> payload = std::vector<std::byte>(count * 2);
+};
+
+template <DType type>
+void to_narrow(benchmark::State& state) {
+  Narrow b(type);
+  for (auto _ : state) {
+    b.encode(type, b.payload.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(b.count));
+}
+
+template <DType type>
+void from_narrow(benchmark::State& state) {
+  Narrow b(type);
+  b.encode(type, b.payload.data());
+  for (auto _ : state) {
+    if (b.in_blocks) {
+      kernels::from_blocks(type, b.values.data(), b.payload.data(), b.count, 1);
+    } else {
+      kernels::from_bfloat16(b.values.data(), reinterpret_cast<const std::uint16_t*>(b.payload.data()), b.count);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(b.count));
+}
+
+template <DType type>
+void sum_narrow(benchmark::State& state) {
+  Narrow b(type);
+  const auto ranks = static_cast<std::size_t>(state.range(0));
+  std::vector<std::vector<std::byte>> all(ranks, b.payload);
+  std::vector<const std::byte*> sources;
+  for (auto& each : all) {
+    b.encode(type, each.data());
+    sources.push_back(each.data());
+  }
+  for (auto _ : state) {
+    kernels::combine_in_order(ReduceOp::sum, type, b.payload.data(), sources, b.elements, 1);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(b.count * ranks));
+}
+
 void checksum(benchmark::State& state) {
   Buffers b(state);
   for (auto _ : state) benchmark::DoNotOptimize(crc32c(b.payload));
@@ -210,6 +269,14 @@ BENCHMARK(quantize_with_largest_exponent);
 BENCHMARK(convert_alone);
 BENCHMARK(quantize_scaled)->Arg(62)->Arg(256)->Arg(4096);
 BENCHMARK(dequantize_scaled)->Arg(62)->Arg(256)->Arg(4096);
+BENCHMARK(to_narrow<DType::bfloat16>);
+BENCHMARK(to_narrow<block8>);
+BENCHMARK(to_narrow<block4>);
+BENCHMARK(from_narrow<DType::bfloat16>);
+BENCHMARK(from_narrow<block8>);
+BENCHMARK(sum_narrow<DType::bfloat16>)->Arg(8);
+BENCHMARK(sum_narrow<block8>)->Arg(8);
+BENCHMARK(sum_narrow<block4>)->Arg(8);
 BENCHMARK(checksum)->Arg(64)->Arg(256)->Arg(4096);
 
 }  // namespace

@@ -29,8 +29,9 @@ template <class Value>
 constexpr Choice<Value> named(Value value) {
   return {netsum::to_string(value), value};
 }
-constexpr std::array formats = {named(WireFormat::native), named(WireFormat::float32), named(WireFormat::float16),
-                                named(WireFormat::bfloat16), named(WireFormat::int8)};
+constexpr std::array formats = {named(WireFormat::native),   named(WireFormat::float32), named(WireFormat::float16),
+                                named(WireFormat::bfloat16), named(WireFormat::int8),    named(WireFormat::int4)};
+constexpr std::array roundings = {Choice{"chance", false}, Choice{"nearest", true}};
 constexpr std::array securities = {named(PacketSecurity::none), named(PacketSecurity::tag), named(PacketSecurity::encrypt)};
 
 constexpr std::array data_paths = {named(DataPath::sockets), named(DataPath::xdp), named(DataPath::dpdk)};
@@ -153,10 +154,13 @@ Settings read(const Lookup& lookup, Settings settings) {
   const WireFormat wire = reader.one_of("NETSUM_WIRE", formats, WireFormat::native);
   check_owner(options.protocol, std::string("NETSUM_WIRE=") + netsum::to_string(wire), wire != WireFormat::native,
               {"switchml"});
+  const bool nearest = reader.one_of("NETSUM_ROUNDING", roundings, false);
+  if (nearest && !rounds_blocks(wire)) throw Reader::bad("NETSUM_ROUNDING=nearest requires NETSUM_WIRE=int8 or int4");
   const SharedMemory memory = reader.one_of("NETSUM_SHARED_MEMORY", memories, SharedMemory::automatic);
   check_owner(options.protocol, "NETSUM_SHARED_MEMORY=required", memory == SharedMemory::required, {"switchml"});
   if (auto* const switchml = std::get_if<SwitchMl>(&options.protocol)) {
     switchml->wire = wire;
+    switchml->nearest = nearest;
     switchml->shared_memory = memory;
   }
   reader.seconds("NETSUM_RECOVERY", options.recovery, 0, 86400);

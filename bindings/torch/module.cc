@@ -237,14 +237,14 @@ py::dict statistics(const TorchGroup& group) {
   return result;
 }
 
-void round_to_int8(const at::Tensor& from, const at::Tensor& to) {
+void round_as(WireFormat wire, const at::Tensor& from, const at::Tensor& to) {
   TORCH_CHECK(from.is_contiguous() && to.is_contiguous() && from.device().is_cpu() && to.device().is_cpu(),
               "netsum: both tensors must be contiguous, and on the CPU");
   const auto view = [](const at::Tensor& tensor) {
     return TensorView(tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
                       switch_dtype(tensor).value_or(DType::int8));
   };
-  netsum::round_to_int8(view(from), view(to));
+  netsum::round_as(wire, view(from), view(to));
 }
 
 }  // namespace
@@ -291,7 +291,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("start_shard", &start_shard, py::kw_only(), py::arg("settings"), py::arg("listen"), py::arg("token"),
              py::arg("log_prefix"));
 
-  module.def("round_to_int8", &round_to_int8, py::call_guard<py::gil_scoped_release>());
+  py::enum_<WireFormat>(module, "WireFormat").value("int8", WireFormat::int8).value("int4", WireFormat::int4);
+  module.def("round_as", &round_as, py::call_guard<py::gil_scoped_release>());
   module.def("leave_all", &leave_all);
   module.def("set_capture_probe", [](const py::object& probe) {
     // Groups may call it at any time until the process ends, so it is never freed.

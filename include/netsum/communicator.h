@@ -43,6 +43,7 @@ enum class SharedMemory : std::uint8_t { automatic, off, required };
 
 struct SwitchMl {
   WireFormat wire = WireFormat::native;  // floats on the wire; the same on all ranks
+  bool nearest = false;                  // int8, int4: this rank rounds its values to nearest, not up or down by chance
   bool multicast = true;                 // results come by IP multicast, where the aggregator offers it
   bool local_checksums = false;          // checksums on this host's loopback too
   // Without recovery (docs/shared-memory.md); decided for all ranks together as they join.
@@ -78,10 +79,10 @@ using Protocol = std::variant<SwitchMl, Atp, NetReduce>;
 // "switchml", "atp" or "netreduce", with default settings. Throws Error: bad_argument.
 [[nodiscard]] NETSUM_API Protocol protocol_named(const std::string& name);
 
-// `to` = `from` with each value rounded to nearest as WireFormat::int8 has it: in an all-reduce of that format, of the same
-// tensor, `to` is not rounded at its rank. For programs that give back what is rounded (error feedback). float32 or
+// `to` = `from` with each value rounded to nearest as WireFormat::int8 or int4 has it: in an all-reduce of that format, of
+// the same tensor, `to` is not rounded at its rank. For programs that give back what is rounded (error feedback). float32 or
 // bfloat16, as many in both, which may be the same memory. Throws Error (bad_argument).
-NETSUM_API void round_to_int8(ConstTensorView from, TensorView to);
+NETSUM_API void round_as(WireFormat wire, ConstTensorView from, TensorView to);
 
 // Sums that the aggregators cannot read (docs/private-sums.md): SwitchML's, and NetReduce's of int32. Between hosts and on
 // one: ranks do not sum in shared memory.

@@ -29,12 +29,15 @@ inline constexpr ReduceOp reduce_ops[] = {ReduceOp::sum,     ReduceOp::avg,     
 
 // The format of an all-reduce's floats on the wire (SwitchML). native: the tensor's own width. A 16-bit format halves the
 // bytes of float32 tensors and rounds each of their values; float32 costs 16-bit tensors twice the bytes and rounds their
-// sums once more. int8: float32 and bfloat16 in blocks of 64 values of 8 bits, rounded up or down by chance, and the sum
-// once more (docs/numerics.md, "8 bits"). Tensors that a format does not apply to (int32; 16-bit tensors of the other 16-bit
-// format) travel natively.
-enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16, int8 };
-inline constexpr WireFormat wire_formats[] = {WireFormat::native, WireFormat::float32, WireFormat::float16,
-                                              WireFormat::bfloat16, WireFormat::int8};
+// sums once more. int8 and int4: float32 and bfloat16 in blocks of 64 values of 8 and of 4 bits, rounded up or down by
+// chance, and the sum once more, to 8 bits (docs/numerics.md, "8 bits"). Tensors that a format does not apply to (int32;
+// 16-bit tensors of the other 16-bit format) travel natively.
+enum class WireFormat : std::uint8_t { native, float32, float16, bfloat16, int8, int4 };
+inline constexpr WireFormat wire_formats[] = {WireFormat::native,   WireFormat::float32, WireFormat::float16,
+                                              WireFormat::bfloat16, WireFormat::int8,    WireFormat::int4};
+[[nodiscard]] constexpr bool rounds_blocks(WireFormat wire) {
+  return wire == WireFormat::int8 || wire == WireFormat::int4;
+}
 
 // What protects packets between hosts. none: checksums, which find accidents alone. tag: only a holder of the key can make
 // or change a packet, but all can read it. encrypt: nobody else can read its values either.
@@ -195,6 +198,8 @@ struct VerbsSettings {
       return "bfloat16";
     case WireFormat::int8:
       return "int8";
+    case WireFormat::int4:
+      return "int4";
   }
   return "?";
 }

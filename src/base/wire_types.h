@@ -7,22 +7,31 @@
 
 namespace netsum {
 
-// Floats of 8 bits (docs/numerics.md, "8 bits"). Blocks of 64 values, the last one maybe shorter, are a byte with the
-// exponent of the largest, and a byte for each value, in 64ths of that power of two. Elements of a packet are its bytes.
-inline constexpr DType block8 = static_cast<DType>(0x80);
-static_assert(bytes_of(block8) == 1);
-inline constexpr std::size_t block8_values = 64;
-[[nodiscard]] constexpr std::size_t block8_bytes(std::size_t count) {
-  return count + (count + block8_values - 1) / block8_values;
+// Floats of 8 and of 4 bits (docs/numerics.md, "8 bits"). Blocks of 64 values, the last one maybe shorter, are a byte with
+// the exponent of the largest, and a byte for each value, in 64ths of that power of two, or half a byte, in quarters of it.
+// Elements of a packet are its bytes. Sums of both have 8 bits.
+inline constexpr DType block8 = static_cast<DType>(0x80), block4 = static_cast<DType>(0x81);
+static_assert(bytes_of(block8) == 1 && bytes_of(block4) == 1);
+inline constexpr std::size_t block_values = 64;
+[[nodiscard]] constexpr bool has_blocks(DType in_packets) {
+  return in_packets == block8 || in_packets == block4;
 }
-// The most values whose blocks take at most so many bytes, in whole blocks.
-[[nodiscard]] constexpr std::size_t block8_values_in(std::size_t bytes) {
-  return bytes / (block8_values + 1) * block8_values;
+[[nodiscard]] constexpr std::size_t block_bytes(DType in_packets, std::size_t count) {
+  return (in_packets == block4 ? (count + 1) / 2 : count) + (count + block_values - 1) / block_values;
+}
+// The most values whose sum's blocks take at most so many bytes, in whole blocks.
+[[nodiscard]] constexpr std::size_t block_values_in(std::size_t bytes) {
+  return bytes / (block_values + 1) * block_values;
+}
+// Elements of a sum's packet, of those of each contribution.
+[[nodiscard]] constexpr std::size_t elements_of_sum(DType in_packets, std::size_t elements) {
+  constexpr std::size_t each = block_values / 2 + 1;
+  return in_packets != block4 ? elements : 2 * elements - (elements + each - 1) / each;
 }
 
 // Whether values are added in rank order, once all ranks' are there: their sum depends on the order.
 [[nodiscard]] constexpr bool added_in_order(DType in_packets) {
-  return is_float(in_packets) || in_packets == block8;
+  return is_float(in_packets) || has_blocks(in_packets);
 }
 
 }  // namespace netsum

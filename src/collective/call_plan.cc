@@ -295,6 +295,7 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
   operation.elements = call.in.elements;
   operation.op = call.op;
   operation.wire = caller.traits.wire;
+  operation.nearest = caller.traits.nearest;
   operation.fixed_point = caller.traits.private_sums && is_float(call.in.dtype);
 
   const bool scatters = call.collective == Collective::reduce_scatter;

@@ -29,6 +29,7 @@ struct RankTraits {
   const char* protocol = "";             // its name, for people
   std::string placement{};               // one line: which aggregators, and what to expect of them
   WireFormat wire = WireFormat::native;  // floats on the wire
+  bool nearest = false;                  // those in blocks are rounded to nearest
   bool spin = false;                     // in shared memory, threads never sleep in an operation
   // Every operation on every type, or only sums and averages of 16-bit floats, float32 and int32.
   bool every_reduction = false;

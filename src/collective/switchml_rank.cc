@@ -87,6 +87,8 @@ class SwitchMlRank final : public RankProtocol {
         (options().recovery.count() > 0 || options().loss > 0 || settings_.wire != WireFormat::native)) {
       throw bad("shared memory cannot be required together with recovery, injected losses or a wire format");
     }
+    if (settings_.nearest && !rounds_blocks(settings_.wire))
+      throw bad("rounding to nearest requires the wire format int8 or int4");
     if (options().private_sums && settings_.wire != WireFormat::native && settings_.wire != WireFormat::float32) {
       throw bad(std::string("private sums require the wire format native or float32, not ") + to_string(settings_.wire) +
                 ": aggregators add its values as floats");
@@ -183,6 +185,7 @@ class SwitchMlRank final : public RankProtocol {
     RankTraits traits;
     traits.protocol = "SwitchML at a chip";
     traits.wire = settings_.wire;
+    traits.nearest = settings_.nearest;
     traits.spin = settings_.spin;
     traits.every_reduction = !chip_;
     traits.every_collective = !chip_ && !admission.local;

@@ -235,7 +235,7 @@ void truths(std::byte* out, const std::byte* values, std::size_t count) {
 }
 
 void combine_in_order(ReduceOp op, DType floats, std::byte* out, Sources sources, std::size_t count, std::uint32_t divisor) {
-  if (floats == block8) return sum_block8(out, sources, count);
+  if (has_blocks(floats)) return sum_blocks(floats, out, sources, count);
   if (op != ReduceOp::product && floats != DType::float64) return sum_gathered(floats, out, sources, count, divisor);
   Doubles result, next;
   const std::size_t width = netsum::bytes_of(floats);

@@ -89,15 +89,16 @@ void to_bfloat16(std::uint16_t* halves, const float* values, std::size_t count);
 // float32 that travels in 16 bits: as above, but a finite value stays finite, and is the type's largest at most.
 void to_narrow_wire(DType travels, std::uint16_t* halves, const float* values, std::size_t count);
 
-// Floats of 8 bits, in blocks (block8).
+// Floats of 8 and of 4 bits, in blocks (`type`: block8, block4).
 
 // `key` 0: to nearest even. Else up or down by chance, so that the mean is right; the chances follow from key and number,
-// the first value's being `first`. Infinity and NaN come back as NaN. A value of more than 127 64ths becomes 127.
-void to_block8(std::byte* out, const float* values, std::size_t count, std::uint64_t key, std::uint64_t first);
-void from_block8(float* values, const std::byte* blocks, std::size_t count, std::uint32_t divisor);
-// The sum of all sources, each of so many bytes, added in float32 in their order, and rounded once, to nearest even. `out`
-// is none of the sources.
-void sum_block8(std::byte* out, std::span<const std::byte* const> sources, std::size_t bytes);
+// the first value's being `first`. Infinity and NaN come back as NaN. A value of more than 127 64ths becomes 127, of 4 bits
+// one of more than 7 quarters 7.
+void to_blocks(DType type, std::byte* out, const float* values, std::size_t count, std::uint64_t key, std::uint64_t first);
+void from_blocks(DType type, float* values, const std::byte* blocks, std::size_t count, std::uint32_t divisor);
+// The sum of all sources, each of so many bytes, added in float32 in their order, and rounded once, to nearest even and 8
+// bits: elements_of_sum() bytes. `out` is none of the sources.
+void sum_blocks(DType type, std::byte* out, std::span<const std::byte* const> sources, std::size_t bytes);
 
 // Scaled integers, ATP's numbers: a float times one scale for the whole job, in int32, added exactly or caught overflowing;
 // and the sum of the floats themselves, for chunks that overflowed (docs/numerics.md, "Scaled integers (ATP)").

@@ -28,6 +28,7 @@ struct Operation {
   std::uint32_t part = 0;  // which of the call's parts this is, as an operation of its own (part_of)
   void* out = nullptr;     // results, if not in `data`: this rank's part (reduce-scatter), or all parts (all-gather)
   WireFormat wire = WireFormat::native;
+  bool nearest = false;      // this rank rounds what travels in blocks to nearest, not by chance
   bool fixed_point = false;  // floats travel as block fixed point, whatever `wire` says: a chip adds nothing else (SwitchML)
 };
 
@@ -54,7 +55,7 @@ struct Operation {
 inline constexpr std::uint64_t most_plain_floats = 16;
 
 // Values in SwitchML's packets: their type, and how the switch combines them. int32 sums are also block fixed point and a
-// broadcast's words; of block8 the ranks divide averages.
+// broadcast's words; of blocks the ranks divide averages.
 struct OnWire {
   DType dtype = DType::int32;
   ReduceOp op = ReduceOp::sum;
@@ -72,7 +73,9 @@ struct OnWire {
   }
   if (!sums) return {kernels::integer_as_wide_as(operation.dtype), operation.op};
   const bool few = part_elements(operation) <= most_plain_floats;
-  if (operation.wire == WireFormat::int8 && operation.dtype != DType::float16 && !few) return {block8, ReduceOp::sum};
+  if (rounds_blocks(operation.wire) && operation.dtype != DType::float16 && !few) {
+    return {operation.wire == WireFormat::int4 ? block4 : block8, ReduceOp::sum};
+  }
   if (operation.dtype == DType::float32) {
     if (operation.wire == WireFormat::float16) return {DType::float16, operation.op};
     if (operation.wire == WireFormat::bfloat16) return {DType::bfloat16, operation.op};

@@ -25,8 +25,8 @@ static_assert(static_cast<std::uint8_t>(Type::acknowledgements) <= type_bits);
 constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge | flag_later;
 
 // A byte describes the values: the type in the low 4 bits, as an index here, and the operation above it.
-constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
-                            DType::int64, DType::int16,   DType::int8,     DType::uint8,   block8};
+constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64, DType::int64,
+                            DType::int16, DType::int8,    DType::uint8,    block8,         block4};
 constexpr std::uint8_t dtype_bits = 0x0f;
 std::uint8_t index_of(DType dtype) {
   static constexpr auto indices = [] {
@@ -42,7 +42,7 @@ constexpr auto most_op = static_cast<std::uint8_t>(ReduceOp::bit_xor);
 
 // What a switch can do with values of a type. Floats have no order in which it could compare them: ranks send integers.
 bool has_operation(DType dtype, ReduceOp op) {
-  if (dtype == block8) return op == ReduceOp::sum;
+  if (has_blocks(dtype)) return op == ReduceOp::sum;
   if (is_float(dtype)) return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::product;
   return op != ReduceOp::avg;
 }

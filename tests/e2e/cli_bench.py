@@ -81,7 +81,7 @@ class Bench(unittest.TestCase):
                     report = cli.bench("--workers", 3, "--elements", 70_001, "--iterations", 2, "--dtype", dtype, "--op", op)
                     self.assertEqual(report["wrong"], 0)
         for dtype, wire in (("float32", "float16"), ("float32", "bfloat16"), ("float16", "float32"), ("bfloat16", "float32"),
-                            ("float32", "int8"), ("bfloat16", "int8")):
+                            ("float32", "int8"), ("bfloat16", "int8"), ("float32", "int4"), ("bfloat16", "int4")):
             with self.subTest(dtype=dtype, wire=wire):
                 report = cli.bench("--workers", 3, "--elements", 70_001, "--iterations", 2, "--dtype", dtype, "--wire", wire)
                 self.assertEqual(report["wrong"], 0)
@@ -128,7 +128,15 @@ class Bench(unittest.TestCase):
             with self.subTest(flags=flags):
                 self.assertLess(sent(*flags), 0.51 * wide)
         self.assertLess(sent("--wire", "int8"), 0.28 * wide)
+        self.assertLess(sent("--wire", "int4"), 0.15 * wide)
         self.assertGreater(sent("--dtype", "bfloat16", "--wire", "float32"), 0.95 * wide)
+
+    def test_rounding_to_nearest_is_no_chance(self):
+        base = ("--workers", 2, "--elements", 70_001, "--iterations", 1)
+        for wire in ("int8", "int4"):
+            reports = [cli.bench(*base, "--wire", wire, "--warmup", 0, "--rounding", how) for how in ("nearest", "chance")]
+            self.assertEqual([0, 0], [each["wrong"] for each in reports])
+            self.assertLess(reports[0]["max_abs_error"], 0.85 * reports[1]["max_abs_error"])
 
     def test_same_bits_whatever_the_circumstances(self):
         base = ["--workers", 4, "--elements", 300_001, "--iterations", 3, "--seed", 11]
@@ -149,14 +157,14 @@ class Bench(unittest.TestCase):
             "short warm-up": ["--warmup-elements", 1000],
             "pinned": ["--pin"],
         }
-        dtypes = ("float32", "int32", "float16", "bfloat16", "float32 as int8")
+        dtypes = ("float32", "int32", "float16", "bfloat16", "float32 as int8", "float32 as int4")
         # A sanitizer looks at each circumstance once; that bits do not depend on them is seen in the release build.
         stride = len(dtypes) if cli.is_sanitized() else 1
         for first, dtype in enumerate(dtypes):
-            of_type = base + ["--dtype", dtype.split()[0], *(["--wire", "int8"] if "int8" in dtype else [])]
+            of_type = base + ["--dtype", dtype.split()[0], *(["--wire", dtype.split()[2]] if " as " in dtype else [])]
             expected = cli.bench(*of_type)["result_hash"]
             for name, flags in list(variants.items())[first % stride::stride]:
-                if name == "other warm-up" and "int8" in dtype:
+                if name == "other warm-up" and " as " in dtype:
                     continue  # how values are rounded follows from the call's number
                 with self.subTest(dtype=dtype, name=name):
                     report = cli.bench(*of_type, *flags)

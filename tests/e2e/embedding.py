@@ -70,7 +70,7 @@ class Embedding(unittest.TestCase):
         self.assertEqual({name for name in needed if not name.startswith(("libasan", "libubsan", "libtsan"))} - allowed, set())
         shown = subprocess.run(["nm", "-DC", "--defined-only", PART], capture_output=True, text=True, check=True).stdout
         public = ("Aggregator", "Communicator", "Error", "ParameterServer", "TensorMemory", "Work", "default_heartbeat_timeout_ms", "protocol_named",
-                  "round_to_int8", "to_string")
+                  "round_as", "to_string")
         ours = re.findall(r"^\S+ [TBDRu] netsum::(\w+)", shown, re.MULTILINE)
         self.assertIn("Communicator", ours)
         self.assertEqual(set(ours) - set(public), set())

@@ -46,7 +46,7 @@ def cells(collective, dtype):
     for op in OPERATIONS[dtype] if collective in COMBINING else (None,):
         yield op, "native"
         if dtype in ("float32", "bfloat16") and op in ("sum", "avg"):
-            yield op, "int8"
+            yield from ((op, "int8"), (op, "int4"))
 
 
 def check(collective, dtype, op, wire, elements):

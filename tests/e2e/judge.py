@@ -148,6 +148,8 @@ class Processes(unittest.TestCase):
         self.assertIn("results", self.job("flat", "--workers", 3, "--elements", 20000, "--packet-elements", 320, "--loss", 0.01))
         self.assertIn("results", self.job("tree", "--workers", 4, "--racks", 2, "--elements", 20000, "--dtype", "bfloat16"))
         self.assertIn("results", self.job("shards", "--workers", 3, "--aggregators", 2, "--elements", 20000, "--op", "max", "--dtype", "int16"))
+        for wire in ("int8", "int4"):
+            self.assertIn("results", self.job(wire, "--workers", 4, "--racks", 2, "--elements", 20001, "--wire", wire))
 
     def test_atp(self):
         self.assertIn("results", self.job("atp", "--protocol", "atp", "--workers", 3, "--elements", 20000, "--packet-elements", 320, "--loss", 0.01))

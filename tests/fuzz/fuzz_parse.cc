@@ -111,8 +111,8 @@ Packet compose(FuzzedDataProvider& input) {
   header.chunk = input.ConsumeIntegral<std::uint32_t>();
   header.slot = input.ConsumeIntegral<std::uint16_t>();
   header.version = input.ConsumeIntegralInRange<std::uint8_t>(0, 1);
-  constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64,
-                              DType::int64, DType::int16,   DType::int8,     DType::uint8};
+  constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64, DType::int64,
+                              DType::int16, DType::int8,    DType::uint8,    block8,         block4};
   header.masks = input.ConsumeBool();
   header.acknowledge_only = input.ConsumeBool();
   header.later = input.ConsumeBool();

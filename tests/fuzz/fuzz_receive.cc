@@ -40,7 +40,8 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   if (header.elements == 0) header.masks = false;
   if (input.ConsumeBool()) {
     header.masks = false;
-    header.dtype = input.PickValueInArray({DType::int32, DType::int64, DType::uint8, DType::float16, DType::float64});
+    header.dtype =
+        input.PickValueInArray({DType::int32, DType::int64, DType::uint8, DType::float16, DType::float64, block8, block4});
     header.op = static_cast<ReduceOp>(input.ConsumeIntegralInRange<int>(0, 7));
     header.acknowledge_only = input.ConsumeBool();
     header.later = header.acknowledge_only && input.ConsumeBool();

@@ -76,8 +76,10 @@ struct Job {
 void all_reduce(Job& job) {
   const std::uint64_t words = stream::wire_elements(job.operation);
   const auto [travels, op] = stream::on_wire(job.operation);
-  const bool in_order = is_float(travels);
-  const auto packet_elements = static_cast<std::uint32_t>(job.packet_elements * 4 / bytes_of(travels));
+  const bool in_order = added_in_order(travels), blocks = has_blocks(travels);
+  const std::size_t packet_bytes = job.packet_elements * 4;
+  const auto packet_elements =
+      static_cast<std::uint32_t>(blocks ? block_values_in(packet_bytes) : packet_bytes / bytes_of(travels));
   const bool scanned = stream::uses_exponents(job.operation);
   const switchml::Stripes stripes(words, 0, packet_elements, {}, scanned);
   std::vector<switchml::ChunkCodec> codecs;
@@ -104,12 +106,13 @@ void all_reduce(Job& job) {
       exponents.assign(first, first + stripes.at(chunk).blocks);
     }
     const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::switchml::mask_bytes(count) : 0;
-    std::vector<std::byte> sum(count * bytes_of(travels)), masks(mask);
+    const std::size_t elements = blocks ? block_bytes(travels, count) : count;
+    std::vector<std::byte> sum(elements_of_sum(travels, elements) * bytes_of(travels)), masks(mask);
     std::vector<std::vector<std::byte>> gathered;
     bool first = true;
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
       if (!stream::contributes(job.operation, static_cast<std::uint32_t>(rank))) continue;
-      std::vector<std::byte> payload(sum.size()), own(mask);
+      std::vector<std::byte> payload(elements * bytes_of(travels)), own(mask);
       codecs[rank].encode(job.of(rank), offset, count, exponents.data(), payload.data(), own);
       if (in_order) {
         gathered.push_back(std::move(payload));
@@ -122,7 +125,7 @@ void all_reduce(Job& job) {
     if (in_order) {
       std::vector<const std::byte*> sources;
       for (const auto& payload : gathered) sources.push_back(payload.data());
-      kernels::combine_in_order(op, travels, sum.data(), sources, count, op == ReduceOp::avg ? job.ranks : 1);
+      kernels::combine_in_order(op, travels, sum.data(), sources, elements, op == ReduceOp::avg ? job.ranks : 1);
     }
     for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
       static_cast<void>(codecs[rank].decode(job.of(rank), offset, count, exponents.data(), sum.data(), masks));
@@ -137,6 +140,8 @@ void check_result(const Job& job, const std::vector<std::vector<std::byte>>& inp
   if (travels == DType::float32) reduction.numbers = oracle::Numbers::in_double;
   if (travels == DType::float16) reduction.numbers = oracle::Numbers::as_float16;
   if (travels == DType::bfloat16) reduction.numbers = oracle::Numbers::as_bfloat16;
+  if (travels == block8) reduction.numbers = oracle::Numbers::as_block8;
+  if (travels == block4) reduction.numbers = oracle::Numbers::as_block4;
   const std::string complaint = oracle::judge(reduction, inputs, job.tensors[0]);
   if (!complaint.empty()) std::fprintf(stderr, "%s\n", complaint.c_str());
   fuzz::check(complaint.empty(), "the result");
@@ -148,11 +153,12 @@ void check_job(FuzzedDataProvider& input) {
   job.packet_elements = input.PickValueInArray(packet_lengths);
   job.operation.dtype =
       input.PickValueInArray({DType::float32, DType::float32, DType::int32, DType::float16, DType::bfloat16});
-  const auto how = input.ConsumeIntegralInRange<std::size_t>(0, 9);
-  constexpr WireFormat formats[] = {WireFormat::native, WireFormat::native, WireFormat::float32, WireFormat::float16,
-                                    WireFormat::bfloat16};
+  const auto how = input.ConsumeIntegralInRange<std::size_t>(0, 13);
+  constexpr WireFormat formats[] = {WireFormat::native,   WireFormat::native, WireFormat::float32, WireFormat::float16,
+                                    WireFormat::bfloat16, WireFormat::int8,   WireFormat::int4};
   job.operation.op = how % 2 != 0 ? ReduceOp::avg : ReduceOp::sum;
   job.operation.wire = formats[how / 2];
+  job.operation.nearest = input.ConsumeBool();
   if (input.ConsumeBool()) {
     job.operation.dtype = input.PickValueInArray(dtypes);
     const ReduceOp op = input.PickValueInArray(reduce_ops);

@@ -86,6 +86,14 @@ TEST(Settings, AreReadWhole) {
   EXPECT_EQ(protocol.switch_address, "");
 }
 
+TEST(Settings, RoundToNearestInBlocksAlone) {
+  const auto nearest = [](const char* wire, const char* how) {
+    return std::get<SwitchMl>(read_of({{"NETSUM_WIRE", wire}, {"NETSUM_ROUNDING", how}}).options.protocol).nearest;
+  };
+  EXPECT_TRUE(nearest("int4", "nearest") && nearest("int8", "nearest") && !nearest("int8", "chance"));
+  EXPECT_NE(std::string::npos, complaint({{"NETSUM_ROUNDING", "nearest"}}).find("requires NETSUM_WIRE=int8 or int4"));
+}
+
 TEST(Settings, OfPrivateSumsGoTogether) {
   EXPECT_FALSE(read_of({{"NETSUM_PRIVATE", "0"}}).options.private_sums);
   EXPECT_EQ("", read_of({{"NETSUM_PRIVATE", "1"}}).options.private_sums.value().key) << "the binding may draw one";

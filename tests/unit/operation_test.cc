@@ -99,6 +99,12 @@ TEST(Operation, TravelsInItsOwnWidthOrAsAsked) {
   EXPECT_EQ(DType::int32, wire(DType::float32, WireFormat::float32));
   EXPECT_EQ(DType::float16, wire(DType::float32, WireFormat::float16));
   EXPECT_EQ(DType::bfloat16, wire(DType::float32, WireFormat::bfloat16));
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    EXPECT_EQ(block8, wire(dtype, WireFormat::int8));
+    EXPECT_EQ(block4, wire(dtype, WireFormat::int4));
+  }
+  EXPECT_EQ(DType::float16, wire(DType::float16, WireFormat::int4));
+  EXPECT_EQ(DType::int32, wire(DType::int32, WireFormat::int4));
 }
 
 // Too few elements to be worth a round for their exponents.

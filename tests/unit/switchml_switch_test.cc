@@ -100,6 +100,27 @@ wire::switchml::ChunkHeader chunk(std::uint32_t number, std::uint8_t version) {
 
 using Sums = std::vector<std::int32_t>;
 
+// 4 bits go up and 8 come back: a result is longer than its contributions, and must fit into a packet too.
+TEST_F(SwitchTest, SumsOf4BitsAreLongerThanWhatTheyAreOf) {
+  const auto contribute = [&](std::uint32_t rank, std::uint16_t elements) {
+    wire::switchml::ChunkHeader header = chunk(0, 0);
+    header.dtype = block4;
+    header.elements = elements;
+    std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));
+    wire::switchml::write_chunk_header(
+        packet, {wire::switchml::Type::contribution, static_cast<std::uint16_t>(rank), epoch, 100 + rank}, header);
+    wire::switchml::seal(packet);
+    receive(packet, host(rank));
+  };
+  contribute(0, 33 * 16);
+  EXPECT_EQ(1U, counters().dropped_shape) << "1040 bytes of 1024";
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) contribute(rank, 33 * 15 + 5);
+  EXPECT_EQ(ranks, take_results().size());
+  EXPECT_EQ(65 * 15 + 9, last_.elements);
+  contribute(1, 33 * 15 + 5);
+  EXPECT_EQ(1U, take_results().size()) << "a repeat";
+}
+
 // A result goes to all ranks: it has a checksum unless all of them do without.
 TEST_F(SwitchTest, AResultHasAChecksumIfAContributionHad) {
   const auto contribute = [&](std::uint32_t rank, std::uint32_t number, bool checked) {

@@ -106,11 +106,12 @@ void ChunkCodec::encode_unscaled(const stream::Operation& operation, std::uint64
                                  std::byte* payload) {
   const stream::OnWire wire = stream::on_wire(operation);
   const std::byte* const values = element_at(operation, offset);
-  if (wire.dtype == block8) {
+  if (has_blocks(wire.dtype)) {
     // The chances of a value follow from the call, the rank and the value's place: whatever a packet's length, they are the
-    // same. Never 0, which is without chance.
-    const std::uint64_t key = mix(mix(operation.number) + std::uint64_t{operation.part} * 0x10000 + rank_ + 1) | 1;
-    kernels::to_block8(payload, floats(operation, offset, elements), elements, key, offset);
+    // same. 0 is without chance.
+    const std::uint64_t of_rank = std::uint64_t{operation.part} * 0x10000 + rank_ + 1;
+    const std::uint64_t key = operation.nearest ? 0 : mix(mix(operation.number) + of_rank) | 1;
+    kernels::to_blocks(wire.dtype, payload, floats(operation, offset, elements), elements, key, offset);
   } else if (operation.dtype == DType::boolean) {
     kernels::truths(payload, values, elements);
   } else if (wire.dtype == operation.dtype) {
@@ -127,11 +128,11 @@ void ChunkCodec::decode_unscaled(const stream::Operation& operation, std::uint64
                                  const std::byte* payload) {
   const stream::OnWire wire = stream::on_wire(operation);
   std::byte* const values = element_at(operation, offset);
-  if (wire.dtype == block8) {
+  if (has_blocks(wire.dtype)) {
     const std::uint32_t divisor = operation.op == ReduceOp::avg ? world_size_ : 1;
     const bool wide = operation.dtype == DType::float32;
     float* const floats = wide ? stream::tensor_at<float>(operation, offset) : scratch_.data();
-    kernels::from_block8(floats, payload, elements, divisor);
+    kernels::from_blocks(block8, floats, payload, elements, divisor);
     if (!wide) kernels::to_bfloat16(stream::tensor_at<std::uint16_t>(operation, offset), floats, elements);
   } else if (is_float(operation.dtype) && !is_float(wire.dtype)) {
     kernels::from_ordered(operation.dtype, values, payload, elements);

@@ -60,10 +60,14 @@ struct Place {
   // The last chunks of a part may be empty.
   [[nodiscard]] bool needs_exponents() const { return active->exchanged && chunk->elements != 0; }
 
-  // Elements of a packet with the chunk's values.
+  // Elements of a packet with the chunk's values, and of their sum.
   [[nodiscard]] std::uint32_t elements_on_wire() const {
-    if (active->wire.dtype == block8) return static_cast<std::uint32_t>(block8_bytes(chunk->elements));
+    const DType dtype = active->wire.dtype;
+    if (has_blocks(dtype)) return static_cast<std::uint32_t>(block_bytes(dtype, chunk->elements));
     return chunk->elements == 0 ? 0 : chunk->elements + active->check_words;
+  }
+  [[nodiscard]] std::uint32_t elements_of_result() const {
+    return static_cast<std::uint32_t>(elements_of_sum(active->wire.dtype, elements_on_wire()));
   }
 
   // Whether the rank adds its own values to the sum of the others', as nobody else needs them. What is added in rank order

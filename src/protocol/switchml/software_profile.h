@@ -82,7 +82,8 @@ class SoftwareProfile {
     Slot& slot = in_flight.slots[number];
     const wire::switchml::ChunkHeader& header = slot.header;
     const bool alike = slot.round == Round::values && !header.masks && !header.acknowledge_only && header.elements != 0 &&
-                       header.elements == in_flight.place_of(slot).elements_on_wire() && packet.source == config_.aggregator;
+                       header.elements == in_flight.place_of(slot).elements_of_result() &&
+                       packet.source == config_.aggregator;
     const bool checked = config_.checksums || fields.checked();
     if (!alike || seals_ || !wire::switchml::has_header(packet.bytes, expected(checked), header)) return {};
     const std::size_t payload = wire::switchml::chunk_header_bytes + wire::switchml::padded_exponents(header.exponents);
@@ -140,7 +141,7 @@ class SoftwareProfile {
                             header.ahead_chunk == slot.header.ahead_chunk && header.exponents == slot.header.exponents;
     if (header.signature != slot.header.signature || (ahead_known && !ahead_ours) || header.dtype != slot.header.dtype ||
         header.op != slot.header.op || (acknowledged && !slot.header.acknowledge_only) ||
-        (round == Round::values && !acknowledged && header.elements != place.elements_on_wire()) ||
+        (round == Round::values && !acknowledged && header.elements != place.elements_of_result()) ||
         (round == Round::exponents && !ahead_known)) {
       return malformed(counters, wire::ParseError::field);
     }

@@ -348,13 +348,14 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
     return drop(counters.dropped_shape);
   if (!job.has_slot(chunk.header.slot)) return drop(counters.dropped_slot);
-  if (chunk.payload.size() >
-      wire::switchml::most_payload_bytes(job.config.packet_elements, chunk.header.dtype, chunk.header.op))
+  const DType dtype = chunk.header.dtype;
+  if (elements_of_sum(dtype, chunk.header.elements) * bytes_of(dtype) >
+      wire::switchml::most_payload_bytes(job.config.packet_elements, dtype, chunk.header.op))
     return drop(counters.dropped_shape);
   // What spreads values carries words, and there is no memory to gather floats.
-  if (chunk.header.slot >= job.config.slots && added_in_order(chunk.header.dtype)) return drop(counters.dropped_slot);
+  if (chunk.header.slot >= job.config.slots && added_in_order(dtype)) return drop(counters.dropped_slot);
   // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
-  if (sender.from_switch && sender.summed == added_in_order(chunk.header.dtype)) return drop(counters.dropped_shape);
+  if (sender.from_switch && sender.summed == added_in_order(dtype)) return drop(counters.dropped_shape);
   if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);
   return true;
 }
@@ -505,17 +506,19 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
 }
 
 // In rank order, regardless of the order of arrival: the same bits in every run (docs/numerics.md).
-void Switch::sum_gathered(const Job& job, const SlotState& slot) {
+void Switch::sum_gathered(const Job& job, SlotState& slot) {
   std::array<const std::byte*, wire::switchml::max_workers> sources;
   const std::size_t ranks = job.rank_count;
   for (std::size_t rank = 0; rank < ranks; ++rank) sources[rank] = job.gathered(slot, rank);
   std::byte* const out = job.memory_of(slot) + payload_at;
   kernels::combine_in_order(slot.op, slot.dtype, out, std::span(sources).first(ranks), slot.elements,
                             slot.op == ReduceOp::avg ? static_cast<std::uint32_t>(ranks) : 1);
+  slot.elements = static_cast<std::uint16_t>(elements_of_sum(slot.dtype, slot.elements));
 }
 
 // Alg. 3, l. 13-15; below the root, the sum goes upstream in place of the result.
 void Switch::complete(Job& job, SlotState& slot, Sink& sink) {
+  if (slot.ordered()) sum_gathered(job, slot);
   const std::size_t number = job.number_of(slot);
   const wire::switchml::ChunkHeader header{.operation = slot.operation,
                                            .chunk = slot.chunk,
@@ -531,7 +534,6 @@ void Switch::complete(Job& job, SlotState& slot, Sink& sink) {
                                            .op = slot.op,
                                            .acknowledge_only = !job.is_root() && all_quiet(job, slot)};
   using wire::switchml::Type;
-  if (slot.ordered()) sum_gathered(job, slot);
   NETSUM_CHECK(job.seen.count(number) == job.expected(slot));
   const bool root = job.is_root();
   if (slot.quiet && root) {

@@ -233,7 +233,7 @@ class Switch {
   void add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
                         const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
-  static void sum_gathered(const Job& job, const SlotState& slot);
+  static void sum_gathered(const Job& job, SlotState& slot);
   void complete(Job& job, SlotState& slot, Sink& sink);
   void send_result(Job& job, SlotState& slot, Sink& sink);
   static void owe(Job& job, const SlotState& slot, std::size_t member, Sink& sink);

@@ -80,7 +80,7 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
       (acknowledged &&
        (slot.ordered() || !slot.quiet || job.quiet.count(job.number_of(slot)) != job.config.members.size())) ||
       (header.ahead_operation != wire::switchml::no_ahead && !ahead_ours) ||
-      (slot.elements != 0 && !acknowledged && header.elements != slot.elements) ||
+      (slot.elements != 0 && !acknowledged && header.elements != elements_of_sum(slot.dtype, slot.elements)) ||
       chunk.payload.size() > wire::switchml::most_payload_bytes(job.config.packet_elements, header.dtype, header.op)) {
     return job.drop(counters.dropped_shape, packet);
   }

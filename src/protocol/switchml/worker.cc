@@ -484,7 +484,7 @@ bool Worker::submit(const stream::Operation& operation, Time now, Sink& sink) {
   active.wire = stream::on_wire(active.operation);
   const std::size_t packet_bytes = std::size_t{w.config.packet_elements} * 4;
   const auto chunk_elements = static_cast<std::uint32_t>(
-      active.wire.dtype == block8 ? block8_values_in(packet_bytes) : packet_bytes / bytes_of(active.wire.dtype));
+      has_blocks(active.wire.dtype) ? block_values_in(packet_bytes) : packet_bytes / bytes_of(active.wire.dtype));
   active.scanned = stream::uses_exponents(active.operation);
   active.check_words = w.profile.codec().check_words(active.operation);
   active.exchanged = active.scanned && !w.config.fixed_exponent;

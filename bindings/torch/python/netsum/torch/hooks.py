@@ -5,7 +5,7 @@ from . import _C
 
 
 class Feedback:
-    """What this rank's gradients have lost by rounding, which the next step adds. The state of one model's `int8`."""
+    """What this rank's gradients have lost by rounding, which the next step adds. The state of one model's `int8` or `int4`."""
 
     def __init__(self, group=None):
         self.group, self.lost = group, {}
@@ -19,13 +19,22 @@ def int8(state, bucket):
     A bucket, and what it lost in the last step, are rounded to nearest in the blocks in which they then travel, so that the wire rounds
     them no more; what that loses stays for the next step. A bucket that DDP has made anew begins without. float32 and bfloat16, on CPUs.
     """
+    return _averaged(state, bucket, _C.WireFormat.int8)
+
+
+def int4(state, bucket):
+    """As `int8`, with NETSUM_WIRE=int4."""
+    return _averaged(state, bucket, _C.WireFormat.int4)
+
+
+def _averaged(state, bucket, wire):
     gradients = bucket.buffer()
     lost = state.lost.get(bucket.index())
     if lost is None or lost.numel() != gradients.numel():
         lost = state.lost[bucket.index()] = torch.zeros_like(gradients)
     gradients.add_(lost)
     sent = torch.empty_like(gradients)
-    _C.round_to_int8(gradients, sent)
+    _C.round_as(wire, gradients, sent)
     torch.sub(gradients, sent, out=lost)
     lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     options = torch.distributed.AllreduceOptions()
