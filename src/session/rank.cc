@@ -116,6 +116,8 @@ void Rank::on_started(Time now) {
     predecessor = members_.at_place((members_.place_of(config_.rank) + members_.size() - 1) % members_.size());
   }
   Supervisor::Config config{config_.job, config_.rank, {}, predecessor, config_.silence};
+  if (config_.survivors != 0)
+    config.interval = std::clamp(beat_interval_of_survivors * members_.size(), least_beat_interval, beat_interval);
   for (const Site& site : sites_) config.aggregators.push_back(site.address);
   supervisor_.emplace(std::move(config), now);
   next_beat_ = now;

@@ -89,7 +89,7 @@ std::optional<Error> Supervisor::on_no_reply(std::size_t index, const std::strin
 
 Duration Supervisor::interval() const {
   const bool dropped = std::any_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.dropped; });
-  return dropped ? beat_retry_interval : beat_interval;
+  return dropped ? std::min(beat_retry_interval, config_.interval) : config_.interval;
 }
 
 std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {

@@ -17,6 +17,9 @@
 namespace netsum::session {
 
 inline constexpr Duration beat_interval = std::chrono::milliseconds(500);
+// In jobs that go on without ranks that died, for each rank: all together send an aggregator a thousand a second at most.
+inline constexpr Duration beat_interval_of_survivors = std::chrono::milliseconds(1);
+inline constexpr Duration least_beat_interval = std::chrono::milliseconds(50);
 inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);   // while it is unclear why a lane fell off
 inline constexpr Duration beat_dispute_interval = std::chrono::milliseconds(20);  // until the others' calls are known
 inline constexpr Duration beat_patience = std::chrono::seconds(1);                // for one answer
@@ -43,6 +46,7 @@ class Supervisor {
     std::vector<std::string> aggregators;           // addresses, by site
     std::optional<std::uint32_t> predecessor = {};  // the rank whose connection brings the results (NetReduce)
     Duration silence = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of an aggregator (liveness.h)
+    Duration interval = beat_interval;
   };
 
   Supervisor(Config config, Time now);
