@@ -61,6 +61,8 @@ TEST(AtpCongestion, ALossWithoutAQueueCostsHalfAPacket) {
     EXPECT_EQ(20U, window.packets());
     window.on_round_trip(40, 60, 100us);
     for (std::uint64_t sequence = 41; sequence < 49; ++sequence) window.on_round_trip(sequence, 60, newest);
+    for (std::uint64_t sequence = 0; sequence < 40; ++sequence)
+      window.on_loss(sequence, 70);  // of the window that was halved
     for (std::uint64_t sequence = 50; sequence < 54; ++sequence) window.on_loss(sequence, 70);
     EXPECT_EQ(newest == 200us ? 18U : 14U, window.packets());
   }

@@ -89,6 +89,7 @@ class CongestionWindow {
   void on_loss(std::uint64_t sequence, std::uint64_t next) {
     if (!enabled_) return;
     if (plain_ || slow_start()) return back_off(sequence, next, halved, false);
+    if (sequence < recovered_from_) return;
     if (has_queue()) return back_off(sequence, next, after_loss, false);
     window_ = std::max(std::min(least, most_), window_ - by_chance);
     threshold_ = std::min(threshold_, window_);
