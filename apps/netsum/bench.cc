@@ -138,7 +138,7 @@ class BenchCommand final : public Command {
         .group(local);
     s.add(
          "racks", options_.racks, "R[,R2]",
-         "SwitchML, NetReduce: R switches below the aggregators, which share the workers; R2: switches in the level between")
+         "R switches below the aggregators or parameter servers, which share the workers; R2: switches in the level between")
         .group(local);
     s.add("multicast", options_.multicast, "GROUP[/BITS]:PORT|off",
           "SwitchML: send results by IP multicast (see netsum switch)")

@@ -9,13 +9,17 @@
 namespace netsum::app {
 namespace {
 
-// Of a protocol with trees of switches.
+void add_racks(std::vector<LocalDaemons>& daemons, const ProtocolFlags::Levels& levels) {
+  daemons.push_back({"switch", "switch", "switch of rack", levels.racks});
+  if (levels.rows != 0) daemons.push_back({"", "switch", "switch of row", levels.rows});
+}
+
+// Of a protocol whose aggregators are the tops of trees.
 [[nodiscard]] std::vector<LocalDaemons> daemons_of_racks(const ProtocolFlags& flags) {
   const ProtocolFlags::Levels levels = flags.levels();
   if (levels.racks == 0) return {{"switch", "switch", "aggregator", flags.aggregators}};
-  std::vector<LocalDaemons> daemons{{"spine", "switch", "aggregator", flags.aggregators},
-                                    {"switch", "switch", "switch of rack", levels.racks}};
-  if (levels.rows != 0) daemons.push_back({"", "switch", "switch of row", levels.rows});
+  std::vector<LocalDaemons> daemons{{"spine", "switch", "aggregator", flags.aggregators}};
+  add_racks(daemons, levels);
   return daemons;
 }
 
@@ -93,9 +97,7 @@ class AtpBench final : public BenchProtocol {
     if (!flags.switches.empty() && flags.servers.empty()) {
       throw UsageError("--protocol atp requires --ps HOST:PORT: ranks join at their parameter servers");
     }
-    if (flags.levels().racks != 0 || !flags.spines.empty()) {
-      throw UsageError("--racks and --spine require --protocol switchml or netreduce");
-    }
+    if (!flags.spines.empty()) throw UsageError("--spine requires --protocol switchml or netreduce");
     if (flags.private_sums) throw UsageError("--private requires --protocol switchml or netreduce");
     if (flags.packet_elements > 10880) {
       throw UsageError("--packet-elements of ATP is at most 10880, not " + std::to_string(flags.packet_elements));
@@ -107,7 +109,14 @@ class AtpBench final : public BenchProtocol {
   }
 
   [[nodiscard]] std::vector<LocalDaemons> local_daemons(const ProtocolFlags& flags) const override {
-    return {{"ps", "ps", "parameter server", flags.parameter_servers}, {"switch", "switch", "aggregator", 1}};
+    const ProtocolFlags::Levels levels = flags.levels();
+    std::vector<LocalDaemons> daemons{{"ps", "ps", "parameter server", flags.parameter_servers}};
+    if (levels.racks == 0) {
+      daemons.push_back({"switch", "switch", "aggregator", 1});
+    } else {
+      add_racks(daemons, levels);
+    }
+    return daemons;
   }
   [[nodiscard]] Protocol settings(const ProtocolFlags& flags) const override {
     return Atp{.switch_address = flags.own_switch(),

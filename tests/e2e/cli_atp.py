@@ -157,6 +157,12 @@ class Sharing(unittest.TestCase):
         with Server() as server:
             ended_well(self, [rank(server, None, number, 3, *QUICK) for number in range(3)])
 
+    def test_racks_in_one_command(self):
+        one = cli.bench("--protocol", "atp", "--workers", 4, *QUICK)
+        for racks in ("2", "4,2", "3,1"):
+            report = cli.bench("--protocol", "atp", "--workers", 4, "--parameter-servers", 2, "--racks", racks, "--loss", 0.001, *QUICK)
+            self.assertEqual((report["wrong"], report["result_hash"]), (0, one["result_hash"]), racks)
+
     def test_two_racks_and_a_second_level(self):
         with cli.Switch() as top, cli.Switch() as left, cli.Switch() as right:
             parents = f"{left.address}={top.address},{right.address}={top.address}"

@@ -50,15 +50,15 @@ inline std::vector<NodeId> hosts_of(const Topology& topology) {
   return hosts;
 }
 
-// All switches but the root sum for those below.
-inline void sum_below(Experiment& experiment) {
+// All switches from `first` on sum for those below: without the root, where it is the aggregator.
+inline void sum_below(Experiment& experiment, NodeId first = 1) {
   const Topology& topology = experiment.topology;
   std::vector<std::uint32_t> index(topology.size(), UINT32_MAX);
-  for (NodeId node = 1; node < topology.size(); ++node) {
+  for (NodeId node = first; node < topology.size(); ++node) {
     if (!topology[node].is_switch) continue;
     index[node] = static_cast<std::uint32_t>(experiment.switches.size());
     experiment.switches.push_back(node);
-    experiment.parent_of_switch.push_back(index[topology[node].above]);
+    experiment.parent_of_switch.push_back(node == 0 ? UINT32_MAX : index[topology[node].above]);
   }
   for (ExperimentJob& job : experiment.jobs) {
     for (const NodeId node : job.nodes) job.plan.switch_of_rank.push_back(index[topology[node].above]);

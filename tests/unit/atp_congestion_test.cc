@@ -53,6 +53,21 @@ TEST(AtpCongestion, AMarkHalvesOnceForEachWindow) {
   EXPECT_EQ(2U, window.reductions());
 }
 
+// Where the newest round trips are no longer than twice the shortest, no queue was full.
+TEST(AtpCongestion, ALossWithoutAQueueCostsHalfAPacket) {
+  for (const Duration newest : {200us, 201us}) {
+    CongestionWindow window(true, 64, mtu);
+    window.on_loss(0, 40);  // ends slow start
+    EXPECT_EQ(20U, window.packets());
+    window.on_round_trip(40, 60, 100us);
+    for (std::uint64_t sequence = 41; sequence < 49; ++sequence) window.on_round_trip(sequence, 60, newest);
+    for (std::uint64_t sequence = 0; sequence < 40; ++sequence)
+      window.on_loss(sequence, 70);  // of the window that was halved
+    for (std::uint64_t sequence = 50; sequence < 54; ++sequence) window.on_loss(sequence, 70);
+    EXPECT_EQ(newest == 200us ? 18U : 14U, window.packets());
+  }
+}
+
 TEST(AtpCongestion, ByThePapersRulesAllHalvesAndGrowthIsOneMtuForEachWindow) {
   CongestionWindow window(true, 1000, small, Rules::paper);
   window.on_parameter(0, 200, true, true);

@@ -401,18 +401,24 @@ TEST_F(AtpServerTest, ARepeatOfACompleteChunkIsAnsweredToItsSenderAlone) {
   EXPECT_EQ(host(0), one().to);
 }
 
+// As often as probes come, and from then on once a millisecond.
 TEST_F(AtpServerTest, ARepeatedSumIsAnsweredToItsSwitchOncePerInterval) {
   sum(7, 0, {9});
   static_cast<void>(take_packets(sink_));
-  sum(3, 0, {4});
-  EXPECT_EQ(rack, one().to);
-  sum(3, 0, {4});
-  EXPECT_TRUE(silent());
-  now_ += 1ms;
-  sum(7, 0, {9});
-  EXPECT_EQ((Values{9}), one().values);
-  EXPECT_EQ(2U, counters().repeats_answered);
-  EXPECT_EQ(1U, counters().repeats_silent);
+  for (const Duration interval : {300us, 300us, 600us, 1000us, 1000us}) {
+    now_ += interval - 1ns;
+    if (counters().repeats_answered != 0) {
+      sum(3, 0, {4});
+      EXPECT_TRUE(silent());
+    }
+    now_ += 1ns;
+    sum(3, 0, {4});
+    const AnyPacket again = one();
+    EXPECT_EQ(rack, again.to);
+    EXPECT_EQ((Values{9}), again.values);
+  }
+  EXPECT_EQ(5U, counters().repeats_answered);
+  EXPECT_EQ(4U, counters().repeats_silent);
 }
 
 TEST_F(AtpServerTest, ResultsStayForTwoWindowsThenTheirPlaceIsTaken) {

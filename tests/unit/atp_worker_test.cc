@@ -538,7 +538,7 @@ TEST_F(AtpWorkerTest, AnOvertakenChunkIsResentAfterARoundTrip) {
   now_ += 2ms;
   receive(result(sent[1]));
   receive(result(sent[2]));
-  worker_.on_timer(now_ + 10ms, sink_);
+  worker_.on_timer(now_ + 3ms, sink_);
   EXPECT_TRUE(silent());  // results may be reordered
   receive(result(sent[3]));
   worker_.on_timer(now_ + 2ms - 1ns, sink_);
@@ -812,6 +812,59 @@ TEST_F(AtpWorkerTest, AGapBehindTheNewestResultIsALoss) {
   receive(result(sent[2]));
   worker_.on_timer(now_ += 1ms, sink_);
   EXPECT_EQ((Sequences{0, 1}), sequences(take()));
+}
+
+// ---- probes at the end of a stream
+
+// The first round trip varies by half of itself, so a probe waits for three. The packets' own time-outs go on.
+TEST_F(AtpWorkerTest, ProbesWithItsLastPacketsWhenNothingComes) {
+  submit(0, 16);
+  const auto sent = take();
+  now_ += 100us;
+  receive(result(sent[0]));
+  EXPECT_EQ(now_ + 300us, worker_.next_timeout());
+  wait();
+  const auto probes = take();
+  EXPECT_EQ((Sequences{3, 2, 1}), sequences(probes));
+  for (const AnyPacket& packet : probes) EXPECT_TRUE(packet.common.resend);
+  EXPECT_EQ(now_ + 600us, worker_.next_timeout());
+  receive(waiting(sent[1], ranks_of({2})));  // whose packet it is to repeat
+  wait();
+  const auto again = take();
+  EXPECT_EQ((Sequences{3, 2}), sequences(again));
+  for (const AnyPacket& packet : again) EXPECT_FALSE(packet.common.resend) << "it would empty the slot";
+}
+
+// Many are rather late than lost.
+TEST_F(AtpWorkerTest, ProbesWithOneOfManyPackets) {
+  WorkerConfig c = config();
+  c.window = 8;
+  start(c);
+  submit(0, 32);
+  const auto sent = take();
+  now_ += 100us;
+  for (std::size_t i = 0; i < 4; ++i) receive(result(sent[i]));
+  wait();
+  EXPECT_EQ((Sequences{7}), sequences(take()));
+}
+
+// Ranks may not have begun. The paper's ranks know no probes.
+TEST_F(AtpWorkerTest, ProbesForNoOperationThatHasNoResultAndNotByThePapersRules) {
+  for (const Rules rules : {Rules::netsum, Rules::paper}) {
+    WorkerConfig c = config();
+    c.rules = rules;
+    start(c);
+    submit(0, 8);
+    const auto sent = take();
+    now_ += 100us;
+    receive(result(sent[0]));
+    if (rules == Rules::netsum) receive(result(sent[1]));
+    submit(1, 8);
+    static_cast<void>(take());
+    const Time last = now_;
+    wait();
+    EXPECT_LE(last + 1ms, now_) << "a time-out";
+  }
 }
 
 // ---- the way past the switches

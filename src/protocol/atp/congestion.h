@@ -2,7 +2,8 @@
 //
 // A mark halves it, as in the paper. So does a loss before the threshold, where the window has doubled within a round trip.
 // Beyond the threshold a loss leaves 0.7 of it, as CUBIC does (RFC 9438, section 4.6): marks are the primary signal, and a
-// full queue without marks loses packets again and again.
+// full queue without marks loses packets again and again. Where round trips show no full queue, a loss is by chance, and
+// costs half a packet: in a tree each rank sees the losses of all links, and would be left with no window.
 //
 // After a mark the window comes back along a cubic: slowly at first, fast where it meets the queue again. Queues mark from a
 // length on, and of the flows that share one, those are marked first whose packets meet it a little longer: other
@@ -20,6 +21,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -67,6 +69,8 @@ class CongestionWindow {
   // answered.
   void on_round_trip(std::uint64_t sequence, std::uint64_t next, Duration round_trip) {
     if (plain_) return;
+    shortest_ = std::min(shortest_, round_trip);
+    newest_[samples_in_all_++ % newest_.size()] = round_trip;
     if (sequence >= round_end_) {
       round_end_ = next;
       least_before_ = samples_ == 0 ? std::nullopt : std::optional(least_);
@@ -83,7 +87,12 @@ class CongestionWindow {
 
   // Three out of order (§3.7), or a time-out.
   void on_loss(std::uint64_t sequence, std::uint64_t next) {
-    if (enabled_) back_off(sequence, next, plain_ || slow_start() ? halved : after_loss, false);
+    if (!enabled_) return;
+    if (plain_ || slow_start()) return back_off(sequence, next, halved, false);
+    if (sequence < recovered_from_) return;
+    if (has_queue()) return back_off(sequence, next, after_loss, false);
+    window_ = std::max(std::min(least, most_), window_ - by_chance);
+    threshold_ = std::min(threshold_, window_);
   }
 
  private:
@@ -91,6 +100,7 @@ class CongestionWindow {
   static constexpr double initial_bytes = 60'000;  // 200 packets of 300 bytes (§3.7)
   static constexpr double least = 2;
   static constexpr double halved = 0.5, after_loss = 0.7;
+  static constexpr double by_chance = 0.5;        // packets for each one lost, as RFC 8257 has it for marks
   static constexpr double rounds_per_mtu = 0.75;  // of the former window
   // RFC 9406 has 4 ms in place of 1 ms. That is a queue of 500 kB at 1 Gbit/s; time-outs allow a late host 1 ms, too.
   static constexpr Duration least_growth = std::chrono::milliseconds(1), most_growth = std::chrono::milliseconds(16);
@@ -104,6 +114,12 @@ class CongestionWindow {
     rounds_ += rounds;
     const double part = rounds_ * step_ / (rounds_per_mtu * peak_);
     return threshold_ + std::max(step_, peak_ - threshold_) * part * part * part;
+  }
+
+  // Whether what is lost may have met a full queue: then what came since has met it too, and it holds a round trip's
+  // packets.
+  [[nodiscard]] bool has_queue() const {
+    return samples_in_all_ < newest_.size() || *std::min_element(newest_.begin(), newest_.end()) > 2 * shortest_;
   }
 
   // Once per window: the marks of one queue arrive on many packets.
@@ -121,8 +137,11 @@ class CongestionWindow {
   bool enabled_, plain_;
   std::uint64_t recovered_from_ = 0;  // packets sent before it cause no second back-off
   std::uint64_t reductions_ = 0;
-  double peak_ = 0, rounds_ = 0;          // the window before the last back-off, if a mark caused it, and rounds since
-  std::uint64_t round_end_ = 0;           // the first sequence number of the next round
+  double peak_ = 0, rounds_ = 0;         // the window before the last back-off, if a mark caused it, and rounds since
+  std::uint64_t round_end_ = 0;          // the first sequence number of the next round
+  Duration shortest_ = Duration::max();  // of all round trips
+  std::array<Duration, enough_samples> newest_{};
+  std::uint64_t samples_in_all_ = 0;
   std::uint32_t samples_ = 0;             // of this round
   Duration least_{};                      // of them
   std::optional<Duration> least_before_;  // of the round before

@@ -62,7 +62,7 @@ struct Server::Entry {
   std::uint32_t buffer = no_buffer;
   std::uint32_t other_rank = 0, other_signature = 0, first_rank = 0;  // mismatch
   Ranks told{};  // ranks answered since told_since, with whatever it was
-  Time told_since{}, repeated{}, asked{};
+  Time told_since{}, completed{}, repeated{}, asked{};
   std::uint64_t sent_in_batch = 0;  // the last batch in which the sink referenced the memory
   std::uint32_t result_bytes = 0;   // once complete
 };
@@ -222,6 +222,7 @@ Server::Job* Server::find(std::uint64_t epoch) {
 
 void Server::on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) {
   ++batch_;
+  batch_at_ = now;
   for (const RxView& packet : packets) {
     Common common;
     if (const auto error = wire::atp::parse_common(packet.bytes, common); error != ParseError::none) {
@@ -472,6 +473,7 @@ void Server::send_parameter(Job& job, Entry& entry, bool floats, Sink& sink) {
     ++job.counters.remapped;
   }
   entry.state = Entry::State::complete;
+  entry.completed = batch_at_;
   entry.as_floats = floats;
   entry.told.clear();  // of what they were told until now
   entry.result_bytes = static_cast<std::uint32_t>(wire::atp::parameter_bytes(common));
@@ -504,7 +506,9 @@ void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, std::size
                            Sink& sink) {
   ServerJobCounters& counters = job.counters;
   if (entry.state == Entry::State::complete && ranks.size() > 1) {  // which of the ranks lacks the result is unknown
-    if (now - entry.repeated < answer_interval) return void(++counters.repeats_silent);
+    // Again after as long as the first repeat took, and then twice as long: as soon as probes come (stream/tail_probe.h).
+    const Duration after = std::min(answer_interval, entry.repeated - entry.completed);
+    if (entry.repeated != Time{} && now - entry.repeated < after) return void(++counters.repeats_silent);
     entry.repeated = now;
     entry.sent_in_batch = batch_;
     ++counters.repeats_answered;

@@ -204,6 +204,7 @@ class Server {
   Job* last_ = nullptr;
   ServerCounters counters_;
   std::uint64_t batch_ = 0;
+  Time batch_at_{};
   ReplyBudget unknown_job_budget_;
 };
 

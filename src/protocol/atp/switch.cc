@@ -334,11 +334,12 @@ void Switch::on_resend(Job& job, SlotState& slot, const RxView& packet, const Gr
     return job.drop(counters.dropped_shape, packet);
   }
   if (whole) ++counters.resends_merged;
-  if (whole && first && job.config.level > 0) {
-    // The paper's switch sends up what it has. But other switches' sums may be on their way: each of them repaired a loss of
-    // its own, or waits for a rank.
+  if (whole && first) {
+    // The paper's switch sends up what it has. But the others' packets may be on their way: each child repairs a loss of its
+    // own, or waits for a rank.
     slot.resent.insert(position);
-    if (slot.counter == job.config.children.size()) complete(job, slot, gradient.common, true, sink);
+    if (slot.counter == job.config.children.size()) return complete(job, slot, gradient.common, true, sink);
+    if (may_tell(job, slot, position, now)) tell_waiting(job, slot, job.config.children[position], sink);
     return;
   }
   send_up(job, slot, gradient.common, true, sink);
@@ -469,15 +470,19 @@ void Switch::send_up(Job& job, SlotState& slot, const Common& last, bool resend,
 
 // The paper drops a repeat, and its sender goes on repeating; here the sender learns that its packet is not the missing one.
 void Switch::answer_waiting(Job& job, SlotState& slot, std::uint32_t position, Time now, Sink& sink) {
+  if (!may_tell(job, slot, position, now)) return void(++job.counters.repeats_silent);
+  ++job.counters.repeats_waiting;
+  tell_waiting(job, slot, job.config.children[position], sink);
+}
+
+bool Switch::may_tell(const Job& job, SlotState& slot, std::uint32_t position, Time now) {
   if (now - slot.told_since >= waiting_interval) {
     slot.told.clear();
     slot.told_since = now;
   }
-  const SwitchChild& child = job.config.children[position];
-  if (child.is_switch || job.plain() || slot.told.contains(position)) return void(++job.counters.repeats_silent);
+  if (job.config.children[position].is_switch || job.plain() || slot.told.contains(position)) return false;
   slot.told.insert(position);
-  ++job.counters.repeats_waiting;
-  tell_waiting(job, slot, child, sink);
+  return true;
 }
 
 // Tells the rank which chunks before this one it has lost. Slots are shared, and may hold other chunks by now.

@@ -189,6 +189,7 @@ class Switch {
   void send_up(Job& job, SlotState& slot, const wire::atp::Common& last, bool resend, Sink& sink);
   static void pass_on(const Job& job, const RxView& packet, const wire::atp::GradientPacket& gradient, Sink& sink);
   static void answer_waiting(Job& job, SlotState& slot, std::uint32_t position, Time now, Sink& sink);
+  [[nodiscard]] static bool may_tell(const Job& job, SlotState& slot, std::uint32_t position, Time now);
   void tell_losses(Job& job, std::uint32_t position, std::uint64_t sequence, Sink& sink);
   void tell_loss(Job& job, SlotState& slot, std::uint32_t position, Sink& sink);
   static void tell_waiting(const Job& job, const SlotState& slot, const SwitchChild& child, Sink& sink);

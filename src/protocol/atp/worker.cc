@@ -13,6 +13,7 @@
 #include "stream/overtaken.h"
 #include "stream/retransmission_timer.h"
 #include "stream/silence.h"
+#include "stream/tail_probe.h"
 #include "stream/tensor.h"
 
 namespace netsum::atp {
@@ -63,6 +64,7 @@ struct Chunk {
   std::uint32_t index = 0;
   std::uint64_t first = 0, order = 0;  // of its first and last transmission, among all of the lane's
   std::uint32_t transmissions = 0;
+  std::uint32_t probes = 0;      // of them
   std::uint32_t timeouts = 0;    // after which it was sent again: each doubles the next
   std::uint32_t unanswered = 0;  // of them, and of asks for a direct packet: the last ones without another answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
@@ -125,6 +127,7 @@ struct Worker::Impl {
   std::uint64_t dealt = 0;                    // pieces that all lanes got
   Cursor cursor;
   stream::Silence silence;
+  stream::TailProbe tail;
   Time answered{};            // arrival of the last result
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
@@ -274,6 +277,7 @@ struct Worker::Impl {
       chunk.together = active.remaining < active.end - active.first;
     }
     chunk.repeated = now;
+    tail.on_sent(now);
     chunk.overtaken = false;
     chunk.past_switches = bypassing;
     ++chunk.transmissions;
@@ -425,6 +429,7 @@ struct Worker::Impl {
         chunk->transmissions == 1 ? std::optional(chunk->order) : std::nullopt;
     silence.answered(chunk->first, chunk->order);
     answered = now;
+    tail.on_answer(now);
     // Those that stood back behind it have a time-out again.
     if (chunk->transmissions > 1) next_timeout = std::min(next_timeout, now + timer.timeout());
     if (!from_server && !chunk->past_switches) bypass = config.bypass;  // the switches work
@@ -521,6 +526,41 @@ struct Worker::Impl {
     while (front < back && at(front).remaining == 0) ++front;
   }
 
+  // Not for an operation that has no result yet, which a rank may not have begun, nor for what waits for other ranks. A
+  // chunk's first probe has `resend`: whatever was lost, it is repaired, and the slot keeps the sum. A second one would
+  // empty the slot.
+  void probe(Time now, Sink& sink) {
+    std::size_t left = in_flight > stream::TailProbe::packets ? 1 : stream::TailProbe::packets;
+    for (std::uint64_t sequence = next; sequence > base && left > 0; --sequence) {
+      Chunk& chunk = chunk_at(sequence - 1);
+      const ActiveOperation& active = at(chunk.operation);
+      if (!chunk.in_flight || active.remaining == active.end - active.first) continue;
+      --left;
+      if (chunk.held) continue;
+      const Time deadline = chunk.deadline;  // which goes on
+      retransmit(chunk, chunk.probes++ == 0, now, sink);
+      arm(chunk, deadline);
+    }
+  }
+  [[nodiscard]] bool waits() const { return base < next && !failure && !plain(); }
+
+  void on_deadlines(Time now, Sink& sink) {
+    next_timeout = never;
+    if (failure) return;
+    bool asks = false;  // the oldest chunk ahead of the newest result, also for the others
+    for (std::uint64_t sequence = base; sequence < next; ++sequence) {
+      Chunk& chunk = chunk_at(sequence);
+      if (!chunk.in_flight) continue;
+      const bool alone = !silence.ahead(chunk.first) || !std::exchange(asks, true);
+      if (!alone && chunk.transmissions == 1 && !chunk.held && silence.stands_back(chunk.first)) continue;
+      if (const Time then = due(chunk); then > now) {
+        next_timeout = std::min(next_timeout, then);
+      } else {
+        on_deadline(chunk, now, sink);
+      }
+    }
+  }
+
   void on_deadline(Chunk& chunk, Time now, Sink& sink) {
     if (chunk.overtaken) {
       ++counters.fast_resends;
@@ -530,11 +570,11 @@ struct Worker::Impl {
       if (++chunk.unanswered >= silences && !plain()) leave_switches_out(now);
     }
     // The first time-out may be due to a straggler, for which a smaller window does not help.
-    if (!chunk.held && (chunk.overtaken || chunk.transmissions > 1)) window.on_loss(chunk.sequence, next);
+    if (!chunk.held && (chunk.overtaken || chunk.timeouts > 1)) window.on_loss(chunk.sequence, next);
     // The first repeat is a plain one: it repairs a lost packet and detects a straggler, and switches may still add it.
     // Later ones assume that the switches' state is wrong (§3.7). So does a repeat of a chunk before the newest result: its
     // result is probably lost, and a plain packet would take a slot that nothing frees.
-    const bool resend = plain() || chunk.transmissions > 1 || chunk.held || !silence.ahead(chunk.first);
+    const bool resend = plain() || chunk.transmissions > 1 + chunk.probes || chunk.held || !silence.ahead(chunk.first);
     retransmit(chunk, resend, now, sink);
     if (chunk.held && chunk.sequence != base) arm(chunk, now + config.held_timeout);
   }
@@ -602,6 +642,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
   Impl& w = *impl_;
   const std::uint64_t parameters_before = w.counters.parameters;
   for (const RxView& packet : packets) w.on_packet(packet, now, sink);
+  if (w.waits()) w.tail.listen(w.timer);
   if (w.counters.parameters == parameters_before) return;
   // A result shows that the stragglers are back: from now on silence indicates loss.
   if (w.held != 0) {
@@ -617,25 +658,15 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 
 void Worker::on_timer(Time now, Sink& sink) {
   Impl& w = *impl_;
-  if (now < w.next_timeout) return;
-  w.next_timeout = never;
-  if (w.failure) return;
-  bool asked = false;  // by the oldest chunk ahead of the newest result, also for the others
-  for (std::uint64_t sequence = w.base; sequence < w.next; ++sequence) {
-    Chunk& chunk = w.chunk_at(sequence);
-    if (!chunk.in_flight) continue;
-    const bool asks = !w.silence.ahead(chunk.first) || !std::exchange(asked, true);
-    if (!asks && chunk.transmissions == 1 && !chunk.held && w.silence.stands_back(chunk.first)) continue;
-    if (const Time due = w.due(chunk); due > now) {
-      w.next_timeout = std::min(w.next_timeout, due);
-    } else {
-      w.on_deadline(chunk, now, sink);
-    }
+  if (now >= w.next_timeout) w.on_deadlines(now, sink);
+  if (w.waits() && now >= w.tail.next()) {
+    if (w.tail.due(w.timer, now)) w.probe(now, sink);
+    w.tail.listen(w.timer);
   }
 }
 
 Time Worker::next_timeout() const {
-  return impl_->next_timeout;
+  return std::min(impl_->next_timeout, impl_->waits() ? impl_->tail.next() : never);
 }
 
 std::vector<std::uint64_t> Worker::take_completed() {
