@@ -16,6 +16,7 @@ The word after a fence's language is the block's class, which no rendered page s
   text output    what the block before prints, among other lines; numbers, units and spaces may differ, and "..." stands for anything
   text shown     no output, or one of another time
   LANGUAGE file NAME   what NAME has from here on
+  LANGUAGE of FILE     what FILE of the repository has (tests/lint/check_docs.py)
 
 What a page takes for granted (a daemon that runs) is in a comment, <!-- run ... -->. A page has a shell, a folder and a network of its own,
 with the addresses that its commands name; the repository's files seem to be in the folder.
