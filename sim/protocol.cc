@@ -6,6 +6,7 @@
 #include "sim/atp.h"
 #include "sim/bump.h"
 #include "sim/netreduce.h"
+#include "sim/ring.h"
 #include "sim/switchml.h"
 #include "sim/switchml_chip.h"
 
