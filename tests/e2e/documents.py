@@ -173,7 +173,7 @@ def run(source, page, with_all):
     with tempfile.TemporaryDirectory() as folder:
         place = os.path.join(folder, "page")
         os.mkdir(place)
-        for name in ("scripts", "build", "examples", "bench", "docs", "proof"):
+        for name in ("scripts", "build", "examples", "bench", "docs", "proof", "tests"):
             os.symlink(os.path.join(source, name), os.path.join(place, name))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_") and name != "PYTHONPATH"}
         environment |= {"folder": folder, "PYTHONPATH": "build/release/python", "GLOO_SOCKET_IFNAME": "lo"}
