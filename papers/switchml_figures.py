@@ -399,7 +399,7 @@ FIGURES = [
     Figure("switchml-figure6", "Figure 6", "Inflation of TAT by losses", "simulated, packets; Algorithm 4 computed", figure_6,
            "0.01 % changes little; no other number in the text",
            "the paper's 100 MB, 8 workers, 128 slots; a rank repeats by later results, [mostly without a time-out](protocol-switchml.md): the paper's own rule is `papers/timeouts.py`. "
-           "What is lost in the last window waits for a time-out, which short tensors feel"),
+           "What is lost in the last window waits for a probe, which short tensors feel"),
     Figure("switchml-figure7", "Figure 7", "Packets sent over time, with losses", "simulated, packets; Algorithm 4 computed", figure_7,
            "near the ideal rate; with 1 % slower past 150 ms", "as Figure 6"),
     Figure("switchml-figure9", "Figure 9", "Pool size", "simulated, packets", figure_9,

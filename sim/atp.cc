@@ -243,6 +243,7 @@ void draw_switches(Scenario& scenario) {
 
 class Atp final : public Protocol {
  public:
+  explicit Atp(atp::MakeCongestionControl control) : control_(control) {}
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::atp_rules(); }
   void draw(Scenario& scenario) const override {
     draw_switches(scenario);
@@ -279,6 +280,7 @@ class Atp final : public Protocol {
     config.lane = plan.lane;
     config.lanes = plan.lanes;
     config.congestion_control = plan.plan->congestion_control;
+    config.control = control_;
     config.checksums = plan.admission.security == PacketSecurity::none;
     return atp::make_worker_lane(
         config, jobs::lane_keys(plan.admission, plan.lane % plan.scenario->lanes, config.server, config.first_hop));
@@ -382,12 +384,19 @@ class Atp final : public Protocol {
     }
     return text;
   }
+
+ private:
+  atp::MakeCongestionControl control_;
 };
 
 }  // namespace
 
 std::unique_ptr<Protocol> make_atp() {
-  return std::make_unique<Atp>();
+  return make_atp(nullptr);
+}
+
+std::unique_ptr<Protocol> make_atp(atp::MakeCongestionControl control) {
+  return std::make_unique<Atp>(control);
 }
 
 }  // namespace netsum::sim

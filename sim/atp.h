@@ -3,10 +3,12 @@
 
 #include <memory>
 
+#include "protocol/atp/congestion_control.h"
 #include "sim/protocol.h"
 
 namespace netsum::sim {
 
 [[nodiscard]] std::unique_ptr<Protocol> make_atp();
+[[nodiscard]] std::unique_ptr<Protocol> make_atp(atp::MakeCongestionControl control);  // in place of AIMD
 
 }  // namespace netsum::sim

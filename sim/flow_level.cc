@@ -220,10 +220,10 @@ class FlowLevel {
       : experiment_(experiment), report_(report), resources_(experiment), background_(resources_.size()) {
     for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
       const std::string& protocol = protocol_of(experiment, experiment.jobs[job]);
-      if (protocol != "bump") continue;
+      if (has_flows(protocol)) continue;
       throw ImpossibleExperiment(protocol == experiment.protocol ? "protocol" : "job[" + std::to_string(job) + "].protocol",
-                                 "is 'bump', whose hosts go back: only --level packet has it; netreduce is near without "
-                                 "losses");
+                                 "is '" + protocol + "': only --level packet has it" +
+                                     (protocol == "bump" ? ", as its hosts go back; netreduce is near without losses" : ""));
     }
     for (NodeId node = 0; node < experiment.topology.size(); ++node) {
       const auto loses = [](const PortPlan& port) { return port.loss > 0 || !port.outages.empty(); };

@@ -287,6 +287,10 @@ double FlowPaths::exponents(double elements, double rate) const {
                    packets * exponent_at_process - on_its_way});
 }
 
+bool has_flows(const std::string& protocol) {
+  return protocol == "switchml" || protocol == "atp" || protocol == "netreduce";
+}
+
 FlowPaths paths_of(const Experiment& experiment, const ExperimentJob& job, const Resources& resources) {
   return Builder(experiment, job, resources).build();
 }

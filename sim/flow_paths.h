@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/experiment.h"
@@ -56,6 +57,7 @@ struct FlowPaths {
   // The exponents' part of an operation that begins with an idle stream, whose values can be sent at this rate.
   [[nodiscard]] double exponents(double elements, double rate) const;
 };
+[[nodiscard]] bool has_flows(const std::string& protocol);  // whether they are known here
 [[nodiscard]] FlowPaths paths_of(const Experiment& experiment, const ExperimentJob& job, const Resources& resources);
 
 }  // namespace netsum::sim

@@ -25,14 +25,14 @@ std::string key_of(const char* list, std::size_t index, const char* key) {
 }
 
 // The cluster of one protocol's jobs, as hosts know it.
-Scenario cluster_of(const Experiment& experiment, const std::string& protocol) {
+Scenario cluster_of(const Experiment& experiment, const std::string& protocol, bool has_switches) {
   Scenario cluster;
   cluster.seed = experiment.seed;
   cluster.settings.protocol = protocol;
   cluster.settings.profile = Profile::none;
   cluster.aggregators = static_cast<std::uint32_t>(experiment.aggregators.size());
   cluster.lanes = experiment.lanes;
-  cluster.parent_of_switch = experiment.parent_of_switch;
+  if (has_switches) cluster.parent_of_switch = experiment.parent_of_switch;
   cluster.pool_slots = experiment.pool_slots;
   cluster.pool_parts = experiment.pool_parts;
   cluster.switch_slots = 1U << 30;  // experiments are about time; what jobs share is the pool of ATP's switches
@@ -41,9 +41,16 @@ Scenario cluster_of(const Experiment& experiment, const std::string& protocol) {
     if (protocol_of(experiment, job) != protocol) continue;
     if (experiment.pool_slots == 0) cluster.pool_slots += pool_slots_of_slot * job.plan.slots;
     cluster.jobs.push_back(job.plan);
+    if (!has_switches) cluster.jobs.back().switch_of_rank.clear();
     cluster.pool_elements = std::max(cluster.pool_elements, job.plan.packet_elements);
   }
   return cluster;
+}
+
+std::unique_ptr<Protocol> known_protocol(const std::string& name) {
+  std::unique_ptr<Protocol> protocol = make_protocol(name);
+  if (!protocol) throw std::invalid_argument("there is no protocol '" + name + "'");
+  return protocol;
 }
 
 class PacketLevel final : private Medium::User {
@@ -136,11 +143,9 @@ class PacketLevel final : private Medium::User {
   struct Cluster final : public Surroundings, public Witness {
     Cluster(PacketLevel& of_level, const std::string& name, HostId first_process)
         : level(of_level),
-          scenario(cluster_of(of_level.experiment_, name)),
-          protocol(make_protocol(name)),
-          first(first_process) {
-      if (!protocol) throw std::invalid_argument("there is no protocol '" + name + "'");
-    }
+          protocol(known_protocol(name)),
+          scenario(cluster_of(of_level.experiment_, name, protocol->rules().switches)),
+          first(first_process) {}
 
     void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) override {
       level.send(*this, from, source, destination, bytes);
@@ -160,8 +165,8 @@ class PacketLevel final : private Medium::User {
     void straggled() override {}
 
     PacketLevel& level;
-    const Scenario scenario;
     const std::unique_ptr<Protocol> protocol;
+    const Scenario scenario;
     const HostId first;  // the process that is its number 0
     HostId size = 0;
   };
@@ -223,7 +228,9 @@ class PacketLevel final : private Medium::User {
 
   void add_cluster(Cluster& cluster) {
     for (const NodeId node : experiment_.aggregators) add_process(node, Role::aggregator);
-    for (const NodeId node : experiment_.switches) add_process(node, Role::below);
+    if (!cluster.scenario.parent_of_switch.empty()) {
+      for (const NodeId node : experiment_.switches) add_process(node, Role::below);
+    }
     for (auto id = cluster.first; id < processes_.size(); ++id) {
       const HostId own = id - cluster.first;
       if (processes_[id].role == Role::aggregator) {

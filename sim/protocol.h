@@ -132,7 +132,16 @@ class Protocol {
   [[nodiscard]] virtual std::string describe(std::span<const std::byte> datagram) const = 0;
 };
 
+using MakeProtocol = std::unique_ptr<Protocol> (*)();
+
+// Another protocol beside the product's, for all that finds protocols by name: before anything runs (docs/extending.md).
+// Throws std::invalid_argument if the name is taken.
+void register_protocol(const std::string& name, MakeProtocol make);
+
 // Null if the name is unknown.
 [[nodiscard]] std::unique_ptr<Protocol> make_protocol(const std::string& name);
+// Of those that clusters from seeds, and that scenario files may name.
+[[nodiscard]] std::vector<std::string> seeds_protocol_names();
+[[nodiscard]] std::vector<std::string> scenario_protocol_names();
 
 }  // namespace netsum::sim

@@ -23,6 +23,9 @@ enum ExitCode : int { exit_done = 0, exit_failed = 1, exit_usage = 2, exit_unrea
   }
 }
 
+// Of logs.
+inline constexpr char log_pattern[] = "%H:%M:%S.%e %n[%P] %^%l%$ %v";
+
 class Command {
  public:
   Command(CLI::App& app, std::string section, Sections& sections);

@@ -16,8 +16,6 @@
 
 namespace netsum::app {
 
-inline constexpr char log_pattern[] = "%H:%M:%S.%e %n[%P] %^%l%$ %v";
-
 // Blocks SIGTERM, SIGINT and SIGHUP for this thread and threads that it starts, so that only wait_for_stop() takes them.
 [[nodiscard]] sigset_t block_stop_signals();
 // `reload` is called for each SIGHUP. Meanwhile the service manager hears that the daemon lives, if it wants to: each time

@@ -236,8 +236,13 @@ std::vector<sim::Bucket> read_compute(TableReader& reader, const std::string& pa
   return buckets;
 }
 
+// The protocol of the product that it is a kind of, or itself.
+std::string kind_of(const std::string& protocol) {
+  return sim::make_protocol(protocol)->rules().name;
+}
+
 void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPlan& plan) {
-  const bool ring = protocol == "netreduce" || protocol == "bump";
+  const bool ring = kind_of(protocol) == "netreduce";
   plan.packet_elements = static_cast<std::uint32_t>(reader.number("packet_elements", 256, 1, 16'384));
   plan.slots = static_cast<std::uint32_t>(reader.number("slots", ring ? 8 : 64, 1, session::most_slots));
   const auto check = [&](const char* key, const std::string& why) {
@@ -245,7 +250,7 @@ void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPla
   };
   check("packet_elements", sim::make_protocol(protocol)->rules().check_packet(plan.packet_elements));
   check("slots", session::check_slots(plan.slots));
-  if (protocol == "atp") {
+  if (kind_of(protocol) == "atp") {
     plan.indexing = static_cast<std::uint32_t>(reader.choice("indexing", {"rehash", "hash", "linear"}, 0));
     plan.congestion_control = reader.flag("congestion_control", true);
     plan.paper_rules = reader.choice("rules", {"netsum", "paper"}, 0) == 1;
@@ -285,7 +290,7 @@ std::vector<std::vector<double>> read_trace(TableReader& reader, const std::stri
 
 // The value of a `protocol`.
 std::string read_name(TableReader& reader, const std::string& otherwise) {
-  const std::vector<std::string> names{"switchml", "atp", "netreduce", "bump"};
+  const std::vector<std::string> names = sim::scenario_protocol_names();
   const auto known = std::find(names.begin(), names.end(), otherwise);
   return names[reader.choice("protocol", names, static_cast<std::size_t>(known - names.begin()))];
 }
@@ -412,7 +417,7 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
     }
   }
   const bool atp = std::any_of(experiment.jobs.begin(), experiment.jobs.end(),
-                               [](const sim::ExperimentJob& job) { return job.protocol == "atp"; });
+                               [](const sim::ExperimentJob& job) { return kind_of(job.protocol) == "atp"; });
   for (const auto* key : {"pool_slots", "pool_parts"}) {
     if (aggregation && aggregation->has(key) && !atp)
       throw aggregation->error(key, "requires a job with protocol = \"atp\": at switches of " + experiment.protocol +

@@ -130,8 +130,11 @@ class SimulateCommand final : public Command {
   }
 
   void check() {
-    if (!sim::make_protocol(protocol_)) {
-      throw UsageError("--protocol must be switchml, switchml-chip, atp, netreduce or bump, not '" + protocol_ + "'");
+    const std::vector<std::string> known = sim::seeds_protocol_names();
+    if (std::find(known.begin(), known.end(), protocol_) == known.end()) {
+      std::string names;
+      for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
+      throw UsageError("--protocol is one of " + names + ", not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
     if (!profile) throw UsageError("--faults must be none, lossy, crash, leave or chaos, not '" + faults_ + "'");

@@ -35,12 +35,14 @@ class RetransmissionTimer {
   // held for long must not raise it to their delay.
   // `together`: all ranks had begun the operation as well. Where not, the answer may have waited for a late rank, and a rank
   // is late if it has waited for a time-out: time-outs would grow by themselves.
-  void answered(Duration after_first, Duration after_last, bool together = true) {
+  // `overtaken`: answers to later packets came before (stream/overtaken.h). It has waited for the repair of another's loss.
+  void answered(Duration after_first, Duration after_last, bool together = true, bool overtaken = false) {
     if (after_first == after_last) {
       const bool believed = together || smoothed_ == Duration::zero();
       if (!believed && after_first > most_alone * std::max(least_, least_round_trip_)) return;
       backoff_ = 0;
       certain_ = true;
+      if (overtaken && smoothed_ != Duration::zero()) return;
       soonest_ = std::min(soonest_, after_first);
       if (++answers_ < group_ && smoothed_ != Duration::zero()) return;
       answers_ = 0;
@@ -68,12 +70,12 @@ class RetransmissionTimer {
   [[nodiscard]] Duration smoothed_round_trip() const { return smoothed_; }
   [[nodiscard]] Duration least_round_trip() const { return least_round_trip_; }
 
-  // How long a sender that hears nothing waits until it probes (tail_probe.h): two round trips, or as long as they vary.
+  // How long a sender that hears nothing waits until it probes (tail_probe.h): two round trips, or one and some variations.
   // `no_probe`: no round trip is known yet, or it has probed in vain often enough.
   static constexpr Duration no_probe = Duration::max();
-  [[nodiscard]] Duration probe_after(std::uint32_t probes) const {
+  [[nodiscard]] Duration probe_after(std::uint32_t probes, std::int64_t variations = 4) const {
     if (smoothed_ == Duration::zero() || probes >= most_probes) return no_probe;
-    return (smoothed_ + std::max(smoothed_, 4 * variation_)) * (std::int64_t{1} << probes);
+    return (smoothed_ + std::max(smoothed_, variations * variation_)) * (std::int64_t{1} << probes);
   }
 
   // A packet, last sent at `sent`, has had no answer for a time-out. If others that were sent once have had theirs, it is

@@ -17,6 +17,9 @@ class TailProbe {
  public:
   static constexpr std::size_t packets = Overtaken::reordering;  // that show the loss of one before them
 
+  // `variations` of round trips, by which it waits longer.
+  explicit TailProbe(std::int64_t variations) : variations_(variations) {}
+
   void on_sent(Time now) { since_ = now; }
   void on_answer(Time now) {
     since_ = now;
@@ -24,14 +27,15 @@ class TailProbe {
   }
   // There are packets in flight.
   void listen(const RetransmissionTimer& timer) {
-    const Duration after = timer.probe_after(probes_);
-    if (at_ == never && after != RetransmissionTimer::no_probe) at_ = since_ + after;
+    const Duration after = timer.probe_after(probes_, variations_);
+    // Round trips become shorter as the last queues drain.
+    if (after != RetransmissionTimer::no_probe) at_ = std::min(at_, since_ + after);
   }
   // Whether they are to be sent again now. Otherwise, and after that, listen() again.
   [[nodiscard]] bool due(const RetransmissionTimer& timer, Time now) {
     if (now < at_) return false;
     at_ = never;
-    const Duration after = timer.probe_after(probes_);
+    const Duration after = timer.probe_after(probes_, variations_);
     if (after == RetransmissionTimer::no_probe || now - since_ < after) return false;
     ++probes_;
     since_ = now;
@@ -41,6 +45,7 @@ class TailProbe {
 
  private:
   Time since_{}, at_ = never;
+  std::int64_t variations_;
   std::uint32_t probes_ = 0;  // since something was heard
 };
 

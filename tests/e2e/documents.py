@@ -16,6 +16,7 @@ The word after a fence's language is the block's class, which no rendered page s
   text output    what the block before prints, among other lines; numbers, units and spaces may differ, and "..." stands for anything
   text shown     no output, or one of another time
   LANGUAGE file NAME   what NAME has from here on
+  LANGUAGE of FILE     what FILE of the repository has (tests/lint/check_docs.py)
 
 What a page takes for granted (a daemon that runs) is in a comment, <!-- run ... -->. A page has a shell, a folder and a network of its own,
 with the addresses that its commands name; the repository's files seem to be in the folder.
@@ -172,7 +173,7 @@ def run(source, page, with_all):
     with tempfile.TemporaryDirectory() as folder:
         place = os.path.join(folder, "page")
         os.mkdir(place)
-        for name in ("scripts", "build", "examples", "bench", "docs", "proof"):
+        for name in ("scripts", "build", "examples", "bench", "docs", "proof", "tests"):
             os.symlink(os.path.join(source, name), os.path.join(place, name))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_") and name != "PYTHONPATH"}
         environment |= {"folder": folder, "PYTHONPATH": "build/release/python", "GLOO_SOCKET_IFNAME": "lo"}

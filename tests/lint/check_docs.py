@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Holds the documents to the tree: what they link to and what they name exists.
 
-check_docs.py ROOT          one line per dead link, dead heading, path that is not there or script that cannot be run; exit status 1
-                            if there is any
+check_docs.py ROOT          one line per dead link, dead heading, path that is not there, script that cannot be run, or code that the file
+                            which the fence names (```cpp of FILE) does not have; exit status 1 if there is any
 check_docs.py --self-test   shows that every kind of dead reference is found, and that good ones pass
 """
 
@@ -17,6 +17,7 @@ FOLDERS = ("apps", "bench", "bindings", "cmake", "debian", "docs", "etc", "examp
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # A path of the repository, in prose or code; not the end of a longer one (build/release/...) and not an address.
 PATH = re.compile(rf"(?<![\w./:-])(?:{'|'.join(FOLDERS)})/[\w./*-]*")
+QUOTED = re.compile(r"^```\w+ of (\S+)\n(.*?)^```$", re.M | re.S)
 HEADING = re.compile(r"^#+ (.+)$", re.M)
 
 
@@ -51,7 +52,12 @@ def check(root):
     documents += sorted((root / "docs").glob("*.md")) + sorted((root / "bench/results").glob("*.md"))
     violations = [] if documents else [f"{root}: no document found"]
     for document in documents:
-        for number, line in enumerate(document.read_text(encoding="utf-8").split("\n"), 1):
+        text = document.read_text(encoding="utf-8")
+        for quoted in QUOTED.finditer(text):
+            source = root / quoted[1]
+            if source.is_file() and quoted[2] not in source.read_text(encoding="utf-8"):
+                violations.append(f"{document.relative_to(root)}:{text.count(chr(10), 0, quoted.start()) + 1}: {quoted[1]}: has other code")
+        for number, line in enumerate(text.split("\n"), 1):
             where = f"{document.relative_to(root)}:{number}"
             for target in LINK.findall(line):
                 if complaint := link_complaint(document, target):
@@ -74,6 +80,8 @@ SAMPLES = [
     ("`src/wire/gone.cc`\n", 1),
     ("    scripts/gone --fast    # src/gone/*.cc\n", 2),
     ("    scripts/runs && scripts/barred\n", 1),
+    ("```sh of scripts/runs\n#!/bin/sh\n```\n", 0),
+    ("```sh of scripts/runs\n#!/bin/bash\n```\n", 1),
 ]
 
 

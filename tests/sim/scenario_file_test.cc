@@ -30,6 +30,15 @@ TEST(ScenarioFile, EveryExampleIsOne) {
   EXPECT_GE(files, 3);
 }
 
+// A ring and parameter servers take as long as the bytes of their fullest link: 2 (n - 1) / n M, n M, and 2 (n - 1) / n M.
+TEST(ScenarioFile, BaselinesTakeAsLongAsTheirBytes) {
+  const sim::Report report = sim::run_packets(read_scenario(examples + "scenarios/baselines.toml"));
+  ASSERT_EQ("", report.failure);
+  const double switchml = report.jobs.at(0).operation_seconds.at(0);
+  for (const auto& [job, ratio] : {std::pair{1U, 2.0 * 7 / 8}, std::pair{2U, 8.0}, std::pair{3U, 2.0 * 7 / 8}})
+    EXPECT_NEAR(ratio, report.jobs.at(job).operation_seconds.at(0) / switchml, 0.05 * ratio) << report.jobs[job].name;
+}
+
 // Sizes in MiB as the papers have them: SwitchML's Table 1, NetReduce's Table 7, ATP's §5.1. Theirs of AlexNet (236) and of
 // ResNet-50 in SwitchML (87) are not of torchvision's layers.
 TEST(Workloads, AreAsLargeAsThePapersSay) {
@@ -91,7 +100,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
             complaint("[network]\nhosts = 2\nlink = { loss = 3 }\n"));
   EXPECT_EQ("test.toml, line 5: `job[0].hosts` names an unknown node: 'h2'",
             complaint(std::string(small) + "hosts = [\"h0..h2\"]\n"));
-  EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, atp, netreduce, bump",
+  EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, atp, netreduce, bump, ring",
             complaint("protocol = \"tcp\"\n" + std::string(small)));
   EXPECT_EQ("test.toml, line 5: `job[0].pauses` has a span that ends before it begins",
             complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));

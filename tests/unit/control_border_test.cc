@@ -215,7 +215,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));
-  EXPECT_EQ("same", again(InstallReply{{"differ", RankSet::first(3), "merged"}, 9}));
+  EXPECT_EQ("same", again(InstallReply{{"differ", 3, 5, RankSet::first(3), "merged"}, 9}));
   EXPECT_EQ("same", again(Uninstall{5}));
   EXPECT_TRUE(parse_report(view(write_report({}))));
   const std::string nonce(nonce_bytes, '\xff');
@@ -320,7 +320,7 @@ TEST(Border, TheFingerprintIsOfSealedPacketsToo) {
 // Every sentence that is ours to say passes at the other end.
 TEST(Border, SentencesLeaveAsOneLine) {
   const std::string words = "rank 1\nof " + std::string(5000, 'x');
-  const auto reply = parse<InstallReply>(view(write(InstallReply{{words, {}, words}, 1})));
+  const auto reply = parse<InstallReply>(view(write(InstallReply{{words, 0, 0, {}, words}, 1})));
   ASSERT_TRUE(reply) << reply.why();
   EXPECT_EQ(0U, reply->view.mismatch.find("rank 1 of xxx"));
   EXPECT_EQ(session::longest_text, reply->view.mismatch.size());

@@ -127,6 +127,15 @@ TEST(RetransmissionTimer, OfAGroupTheSoonestCounts) {
   EXPECT_EQ(t.smoothed_round_trip(), 4ms);
 }
 
+TEST(RetransmissionTimer, WhatLaterAnswersOvertookIsNoRoundTrip) {
+  auto t = timer();
+  t.answered(100us, 100us, true, true);  // there is nothing to compare it with
+  const Duration before = t.timeout();
+  t.answered(50ms, 50ms, true, true);
+  EXPECT_EQ(t.smoothed_round_trip(), 100us);
+  EXPECT_EQ(t.timeout(), before);
+}
+
 // A rank that begins an operation late may have waited for a time-out: time-outs may not grow with that.
 TEST(RetransmissionTimer, WhatWaitedForALateRankIsNoRoundTrip) {
   auto t = timer();

@@ -20,7 +20,7 @@ RetransmissionTimer steady() {
 
 TEST(TailProbe, WaitsTwoRoundTripsAndThenTwiceAsLongEachTime) {
   const RetransmissionTimer timer = steady();
-  TailProbe probe;
+  TailProbe probe{1};
   probe.on_sent(start);
   probe.listen(timer);
   Time last = start;
@@ -39,7 +39,7 @@ TEST(TailProbe, WaitsTwoRoundTripsAndThenTwiceAsLongEachTime) {
 
 TEST(TailProbe, WaitsAsLongAsThereAreAnswers) {
   const RetransmissionTimer timer = steady();
-  TailProbe probe;
+  TailProbe probe{1};
   probe.on_sent(start);
   probe.listen(timer);
   probe.on_answer(start + 150us);
@@ -48,18 +48,36 @@ TEST(TailProbe, WaitsAsLongAsThereAreAnswers) {
   EXPECT_EQ(start + 350us, probe.next());
 }
 
-TEST(TailProbe, WaitsAsLongAsRoundTripsVary) {
+TEST(TailProbe, WaitsLongerWhereRoundTripsVaryByMore) {
   RetransmissionTimer timer(20ms, 1ms, 250ms);
-  timer.sample(100us);  // varies by half of that
-  TailProbe probe;
+  timer.sample(100us);
+  timer.sample(1000us);  // smoothed 212.5 us, variation 262.5 us
+  TailProbe probe{1};
   probe.on_sent(start);
   probe.listen(timer);
-  EXPECT_EQ(start + 300us, probe.next());
+  EXPECT_EQ(start + 475us, probe.next());
+  TailProbe patient{4};
+  patient.on_sent(start);
+  patient.listen(timer);
+  EXPECT_EQ(start + 212'500ns + 4 * 262'500ns, patient.next());
+}
+
+TEST(TailProbe, ComesSoonerWhereRoundTripsHaveBecomeShorter) {
+  RetransmissionTimer timer(20ms, 1ms, 250ms);
+  timer.sample(1000us);
+  TailProbe probe{1};
+  probe.on_sent(start);
+  probe.listen(timer);
+  EXPECT_EQ(start + 2000us, probe.next());
+  for (int i = 0; i < 64; ++i) timer.sample(100us);
+  probe.on_answer(start + 100us);
+  probe.listen(timer);
+  EXPECT_LE(probe.next(), start + 350us);
 }
 
 TEST(TailProbe, KnowsNoWaitBeforeTheFirstRoundTrip) {
   const RetransmissionTimer timer(20ms, 1ms, 250ms);
-  TailProbe probe;
+  TailProbe probe{1};
   probe.on_sent(start);
   probe.listen(timer);
   EXPECT_EQ(never, probe.next());

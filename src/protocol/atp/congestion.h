@@ -25,14 +25,16 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "base/time.h"
+#include "protocol/atp/congestion_control.h"
 #include "protocol/atp/numbers.h"
 
 namespace netsum::atp {
 
-class CongestionWindow {
+class CongestionWindow final : public CongestionControl {
  public:
   // In packets of `packet_bytes`; `most` is the job's window. Disabled: always `most`.
   CongestionWindow(bool enabled, std::uint32_t most, std::size_t packet_bytes, Rules rules = Rules::netsum)
@@ -43,16 +45,17 @@ class CongestionWindow {
         enabled_(enabled),
         plain_(rules == Rules::paper) {}
 
-  [[nodiscard]] std::uint32_t packets() const { return static_cast<std::uint32_t>(window_); }
+  [[nodiscard]] std::unique_ptr<CongestionControl> copy() const override {
+    return std::make_unique<CongestionWindow>(*this);
+  }
+  [[nodiscard]] std::uint32_t packets() const override { return static_cast<std::uint32_t>(window_); }
   [[nodiscard]] double step() const { return step_; }  // packets that it grows by for each result, at first
   [[nodiscard]] std::uint64_t reductions() const { return reductions_; }
 
-  // A parameter packet for `sequence` arrived; `next` is the first sequence number not yet sent. `limited`: chunks waited
-  // for the window. A window that nothing waits for says nothing about the path, and does not grow (RFC 9002, section 7.8).
-  // `lanes`: so many of the job's lanes send now, over the same links. Together they are to grow as one. If each queue
-  // marked all of them at once, each would grow more slowly by their number; if it marked one at a time, by its square (RFC
-  // 6356).
-  void on_parameter(std::uint64_t sequence, std::uint64_t next, bool ecn, bool limited, std::uint32_t lanes = 1) {
+  // A window that nothing waits for says nothing about the path, and does not grow (RFC 9002, section 7.8). A job's lanes
+  // together are to grow as one. If each queue marked all of them at once, each would grow more slowly by their number; if
+  // it marked one at a time, by its square (RFC 6356).
+  void on_parameter(std::uint64_t sequence, std::uint64_t next, bool ecn, bool limited, std::uint32_t lanes = 1) override {
     if (!enabled_) return;
     if (ecn) return back_off(sequence, next, halved, !plain_);
     if (!limited) return;
@@ -65,9 +68,8 @@ class CongestionWindow {
     window_ = std::min(most_, window_ + growth);
   }
 
-  // A chunk that was sent once has its result. `next` as above: a round lasts until what was sent after its beginning is
-  // answered.
-  void on_round_trip(std::uint64_t sequence, std::uint64_t next, Duration round_trip) {
+  // A round lasts until what was sent after its beginning is answered.
+  void on_round_trip(std::uint64_t sequence, std::uint64_t next, Duration round_trip) override {
     if (plain_) return;
     shortest_ = std::min(shortest_, round_trip);
     newest_[samples_in_all_++ % newest_.size()] = round_trip;
@@ -85,8 +87,7 @@ class CongestionWindow {
     }
   }
 
-  // Three out of order (§3.7), or a time-out.
-  void on_loss(std::uint64_t sequence, std::uint64_t next) {
+  void on_loss(std::uint64_t sequence, std::uint64_t next) override {
     if (!enabled_) return;
     if (plain_ || slow_start()) return back_off(sequence, next, halved, false);
     if (sequence < recovered_from_) return;

@@ -85,6 +85,13 @@ std::uint32_t most_ahead(const WorkerConfig& config) {
   return std::clamp(config.partition_count, 1U, config.window);
 }
 
+std::unique_ptr<CongestionControl> control_of(const WorkerConfig& config) {
+  const ControlledLane lane{most_ahead(config),
+                            wire::atp::header_bytes(config.path) + std::size_t{config.packet_elements} * 4};
+  if (config.control != nullptr && config.congestion_control) return config.control(lane);
+  return std::make_unique<CongestionWindow>(config.congestion_control, lane.most, lane.packet_bytes, config.rules);
+}
+
 }  // namespace
 
 struct Worker::Impl {
@@ -93,8 +100,7 @@ struct Worker::Impl {
         codec(c.rank, c.world_size, std::max(c.packet_elements, scale_block)),
         shares(c.lane, c.lanes),
         indices({c.indexing, c.job_epoch, c.lane, c.switch_slots, c.window, c.partition_first, c.partition_count}),
-        window(c.congestion_control, most_ahead(c), wire::atp::header_bytes(c.path) + std::size_t{c.packet_elements} * 4,
-               c.rules),
+        window(control_of(c)),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout, in_tree(c.path) ? stream::answers_in_tree : 1),
         chunks(c.window),
         asked(c.window, none_asked),
@@ -112,7 +118,7 @@ struct Worker::Impl {
   ScaledCodec codec;
   Shares shares;
   Indices indices;
-  CongestionWindow window;
+  OwnedControl window;
   stream::RetransmissionTimer timer;
   std::vector<Chunk> chunks;                  // ring by sequence number
   std::vector<std::uint64_t> asked;           // ring: sequence numbers asked for before they were sent
@@ -127,7 +133,7 @@ struct Worker::Impl {
   std::uint64_t dealt = 0;                    // pieces that all lanes got
   Cursor cursor;
   stream::Silence silence;
-  stream::TailProbe tail;
+  stream::TailProbe tail{4};
   Time answered{};            // arrival of the last result
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
@@ -153,7 +159,7 @@ struct Worker::Impl {
   void send_more(Time now, Sink& sink) {
     if (failure) return;
     const std::uint64_t limit = std::min(end, base + most_ahead(config));
-    while (next < limit && in_flight < window.packets()) {
+    while (next < limit && in_flight < window->packets()) {
       Chunk& chunk = chunk_at(next);
       NETSUM_CHECK(!chunk.in_flight);
       place(chunk, next);
@@ -163,7 +169,7 @@ struct Worker::Impl {
       ++counters.gradients;
       transmit(chunk, false, now, sink);
     }
-    window_limited = next < end && in_flight >= window.packets();
+    window_limited = next < end && in_flight >= window->packets();
   }
 
   void place(Chunk& chunk, std::uint64_t sequence) {
@@ -441,8 +447,8 @@ struct Worker::Impl {
     chunk->in_flight = false;
     chunk->deadline = never;
     --in_flight;
-    if (answered_order) window.on_round_trip(common.sequence, next, now - chunk->sent);
-    window.on_parameter(common.sequence, next, ecn, window_limited, busy_lanes());
+    if (answered_order) window->on_round_trip(common.sequence, next, now - chunk->sent);
+    window->on_parameter(common.sequence, next, ecn, window_limited, busy_lanes());
     if (--active.remaining == 0) finish(active.operation.number);
 
     while (base < next && !chunk_at(base).in_flight) ++base;
@@ -468,7 +474,7 @@ struct Worker::Impl {
   void on_lost(Chunk& chunk, Time now, Sink& sink) {
     if (chunk.direct || chunk.transmissions > 1) return void(++counters.stale);
     ++counters.losses;
-    window.on_loss(chunk.sequence, next);
+    window->on_loss(chunk.sequence, next);
     retransmit(chunk, false, now, sink);
   }
 
@@ -570,7 +576,7 @@ struct Worker::Impl {
       if (++chunk.unanswered >= silences && !plain()) leave_switches_out(now);
     }
     // The first time-out may be due to a straggler, for which a smaller window does not help.
-    if (!chunk.held && (chunk.overtaken || chunk.timeouts > 1)) window.on_loss(chunk.sequence, next);
+    if (!chunk.held && (chunk.overtaken || chunk.timeouts > 1)) window->on_loss(chunk.sequence, next);
     // The first repeat is a plain one: it repairs a lost packet and detects a straggler, and switches may still add it.
     // Later ones assume that the switches' state is wrong (§3.7). So does a repeat of a chunk before the newest result: its
     // result is probably lost, and a plain packet would take a slot that nothing frees.
@@ -694,7 +700,7 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
 }
 
 std::uint32_t Worker::congestion_window() const {
-  return impl_->window.packets();
+  return impl_->window->packets();
 }
 
 const WorkerCounters& Worker::counters() const {

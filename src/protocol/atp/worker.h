@@ -14,6 +14,7 @@
 #include "base/counter_list.h"
 #include "base/packet_io.h"
 #include "base/time.h"
+#include "protocol/atp/congestion_control.h"
 #include "protocol/atp/index.h"
 #include "protocol/atp/numbers.h"
 #include "stream/operation.h"
@@ -37,7 +38,8 @@ struct WorkerConfig {
   Rules rules = Rules::netsum;
   std::uint32_t switch_slots = 1024;                       // the smallest number at any switch of the job
   std::uint32_t partition_first = 0, partition_count = 0;  // Indexing::partition
-  bool congestion_control = true;
+  bool congestion_control = true;                          // false: always the whole window
+  MakeCongestionControl control = nullptr;                 // in place of AIMD
   bool checksums = true;  // false: switch and server are on this host; packets never leave its memory
   Duration initial_timeout = std::chrono::milliseconds(20);
   Duration min_timeout = std::chrono::milliseconds(1);  // §5.2.3

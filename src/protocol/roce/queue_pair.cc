@@ -113,7 +113,9 @@ struct QueuePair::Impl {
   std::uint64_t end = 0;                    // end of the posted packets
   std::uint64_t followed = 0;               // packets of the stream that clocks this one
   Time deadline = never;                    // `never` if nothing is unacknowledged
-  stream::TailProbe tail;                   // with `selective`: the peer, or who is between, asks for what it shows
+  // With `selective`: the peer, or who is between, asks for what it shows. Where queues drop, a probe too many is a loss
+  // more.
+  stream::TailProbe tail{4};
   bool peer_not_ready = false;              // nothing is sent until the deadline
   std::uint32_t salt = 0;                   // differs between queue pairs, even with equal numbers on different hosts
   std::uint32_t timeouts = 0;               // in a row

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "protocol/switchml/in_flight.h"
 #include "protocol/switchml/profile.h"
+#include "stream/overtaken.h"
 #include "stream/retransmission_timer.h"
 #include "stream/tail_probe.h"
 
@@ -46,7 +47,7 @@ struct Worker::Impl {
   // Since all operations were complete: the newest packet when the first result of values came (0: none has), and the
   // results of packets behind it.
   std::uint64_t first_window = 0, second_window = 0;
-  stream::TailProbe tail;
+  stream::TailProbe tail{1};  // the window is the most that is in flight, whatever is repeated
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
   bool fast = true;
@@ -308,7 +309,9 @@ struct Worker::Impl {
     // What waits for a later chunk's answer may wait for the repair of that.
     values_answered = values_answered || slot.round == Round::values;
     if ((slot.round == Round::values && !slot.header.later) || !values_answered) {
-      timer.answered(now - slot.sent, now - slot.repeated, slot.together);
+      // In a tree most answers are, and the soonest of some is enough.
+      const bool overtaken = !config.in_tree && slot.order + stream::Overtaken::reordering <= newest;
+      timer.answered(now - slot.sent, now - slot.repeated, slot.together, overtaken);
     }
     if (slot.transmissions == 1) {
       answered = now;
