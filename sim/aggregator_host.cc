@@ -18,7 +18,7 @@ session::RegistryConfig registry_config(const Scenario& scenario, const session:
     if (parent != session::Placement::at_server) config.switch_parents[std::to_string(i)] = std::to_string(parent);
   }
   config.lanes = scenario.lanes;
-  config.heartbeat_timeout = heartbeat_timeout;
+  config.heartbeat_timeout = config.survivor_timeout = heartbeat_timeout;  // heartbeats are lost here
   config.slots = scenario.switch_slots;
   config.keys = config.keys_below = true;
   config.security = scenario.security;

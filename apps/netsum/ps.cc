@@ -46,6 +46,9 @@ class PsCommand final : public Command {
     s.add("tls-ca", options_.tls_ca, "FILE", "PEM file of trusted CAs: use TLS on the control channels to switches");
     s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank that is silent for this long counts as dead")
         .at_least(1000);
+    s.add("survivor-timeout-ms", options_.survivor_timeout_ms, "MS",
+          "The same in jobs with survivors, which continue without such a rank")
+        .at_least(200);
     s.add("loss", options_.loss, "P", "Tests: drop this share of the received datagrams: 0.01, or 1%").share(0.9);
     s.add("seed", options_.loss_seed, "S", "Seed of --loss");
     s.add_flag("pin", options_.pin_threads,

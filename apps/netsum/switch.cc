@@ -67,6 +67,10 @@ class SwitchCommand final : public Command {
         .add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS",
              "A rank that is silent for this long counts as dead")
         .at_least(1000);
+    settings()
+        .add("survivor-timeout-ms", options_.survivor_timeout_ms, "MS",
+             "The same in jobs with survivors, which continue without such a rank")
+        .at_least(200);
     settings().add("loss", options_.loss, "P", "Tests: drop this share of the received datagrams: 0.01, or 1%").share(0.9);
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
     settings().add_flag("pin", options_.pin_threads,

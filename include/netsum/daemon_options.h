@@ -36,6 +36,7 @@ struct DaemonOptions {
   std::vector<Tenant> tenants{};            // in place of `token`: each has a token, jobs and limits of its own
   std::uint64_t memory_bytes = 1ULL << 30;  // for all jobs together
   std::uint32_t heartbeat_timeout_ms = default_heartbeat_timeout_ms;  // a rank silent for this long is dead
+  std::uint32_t survivor_timeout_ms = default_survivor_timeout_ms;    // likewise, in a job that goes on without it
   std::string metrics{};         // metrics and a web page: "host:port", or a port of listen's host; empty: none
   std::string flight_records{};  // a folder, to which the record of each job that fails is written; empty: none
   double loss = 0;               // tests and benchmarks: drop each received datagram with this probability

@@ -46,6 +46,7 @@ enum class PacketSecurity : std::uint8_t { none, tag, encrypt };
 // How long a rank, or a rank's aggregator, may be silent before it counts as dead, unless its connection says so earlier:
 // longer than a debugger's stop, a move between hosts or a busy machine keep a process that lives from being heard.
 inline constexpr std::uint32_t default_heartbeat_timeout_ms = 15'000;
+inline constexpr std::uint32_t default_survivor_timeout_ms = 800;
 // An aggregator's slots of 256 elements: 256 ranks of NetReduce fit, with windows of two packets. Memory has a limit of its
 // own.
 inline constexpr std::uint32_t default_slots = 32768;

@@ -51,6 +51,7 @@ NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const
   server.registry.lanes = daemon.threads;
   server.registry.slots = slots;
   server.registry.heartbeat_timeout = std::chrono::milliseconds(daemon.heartbeat_timeout_ms);
+  server.registry.survivor_timeout = std::chrono::milliseconds(daemon.survivor_timeout_ms);
   server.switches = switch_teller_options({daemon.token, daemon.daemon_token}, daemon.tls_ca, own, server.registry);
   choose_keys({daemon.packet_security, daemon.require_keys, !daemon.tls_cert.empty(), !daemon.tls_ca.empty()},
               server.registry);

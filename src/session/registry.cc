@@ -16,15 +16,17 @@ namespace {
 // A rank that was heard so lately lives: a new process in its place has waited long enough to be refused. Where it was not,
 // that waits on, until the old one is heard or counts as dead.
 constexpr Duration sign_of_life = std::chrono::seconds(3), succession_slack = std::chrono::seconds(1);
-constexpr std::size_t most_events = 8192;                       // between two calls of take_events()
+constexpr int survivors_between_lives = 3;  // times their time-out: to join again takes longer than a heartbeat
+constexpr std::size_t most_events = 8192;   // between two calls of take_events()
 constexpr Duration remember_failed = std::chrono::seconds(30);  // so that late heartbeats still get the reason
 constexpr std::size_t failures_of_each = 4;                     // that are remembered, for each job that a tenant may have
 
-struct Rank {
+struct Member {
   JoinRequest request;
   std::uint64_t ticket = 0;
   std::uint32_t epoch = 0;
   Liveness liveness;
+  bool beats = false;  // a heartbeat of this life has come
 };
 
 enum class Phase : std::uint8_t { joining, running, failed };
@@ -32,7 +34,7 @@ enum class Phase : std::uint8_t { joining, running, failed };
 struct Job {
   std::string name, tenant;
   Phase phase = Phase::joining;
-  std::map<std::uint32_t, Rank> ranks;
+  std::map<std::uint32_t, Member> ranks;
   std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
   std::uint64_t epoch = 0, generation = 0;
   std::uint32_t life = 1, survivors = 0;
@@ -46,9 +48,9 @@ struct Job {
   bool mismatch = false, ended_by_operator = false;
   std::vector<RankCall> calls;  // as HeartbeatReply's
   Placement placement;
-  OwnPart own;                               // as in its ranks' admissions
-  bool told = true;                          // its ranks have been told of their admission
-  std::map<std::uint32_t, Rank> successors;  // a job that recovers: new processes for ranks not known to be dead
+  OwnPart own;                                 // as in its ranks' admissions
+  bool told = true;                            // its ranks have been told of their admission
+  std::map<std::uint32_t, Member> successors;  // a job that recovers: new processes for ranks not known to be dead
 };
 
 // Jobs of different tenants may have the same name. Neither a tenant's nor a job's name has a line break.
@@ -467,7 +469,7 @@ struct Registry::Impl {
     const Job* const last = last_life(job, life);
     if (last == nullptr || !last->ranks.contains(rank)) return job.since + config.heartbeat_timeout;
     if (last->lost == rank || last->left.contains(rank)) return job.since;
-    return last->ranks.at(rank).liveness.dead_at(config.heartbeat_timeout, reconnect_allowed_by_survivors);
+    return last->ranks.at(rank).liveness.dead_at(silence_between_lives(), reconnect_allowed_by_survivors);
   }
   // When all ranks that the job waits for have joined or count as dead; `never`: too few have joined.
   [[nodiscard]] Time complete_at(const Job& job) const {
@@ -588,6 +590,19 @@ struct Registry::Impl {
     const std::uint32_t rank = request.rank;
     job.ranks[rank] = {std::move(request), ticket, 0, Liveness(now)};
     admit_if_complete(key, now);
+  }
+
+  // After how much silence a rank of a job that runs counts as dead.
+  [[nodiscard]] Duration silence(const Job& job, const Member& member) const {
+    const bool soon = job.survivors != 0 && member.beats;
+    return soon ? std::min(config.survivor_timeout, config.heartbeat_timeout) : config.heartbeat_timeout;
+  }
+  [[nodiscard]] Time dead_at(const Job& job, const Member& member) const {
+    return member.liveness.dead_at(silence(job, member), reconnect(job));
+  }
+  // Of a rank that sends no heartbeats, as it joins again.
+  [[nodiscard]] Duration silence_between_lives() const {
+    return std::min(survivors_between_lives * config.survivor_timeout, config.heartbeat_timeout);
   }
 
   // How long a rank whose connection has ended may take to open another one.
@@ -768,6 +783,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   const auto found = job->ranks.find(rank);
   if (found == job->ranks.end() || found->second.epoch != rank_epoch) return reply;
   found->second.liveness.hear(now);
+  found->second.beats = true;
   reply.state = HeartbeatReply::State::running;
   reply.left = job->left;
   for (const auto& [other, successor] : job->successors) {
@@ -860,6 +876,7 @@ void Registry::on_timer(Time now) {
     std::string key;
     std::uint32_t rank;
     bool closed;
+    Duration silence;
   };
   std::vector<Dead> dead;
   std::vector<std::string> late;
@@ -869,20 +886,18 @@ void Registry::on_timer(Time now) {
     if (job.phase != Phase::running || !job.told) continue;
     for (auto& [rank, member] : job.ranks) member.liveness.look(now, meant);
     for (const auto& [rank, member] : job.ranks) {
-      if (!job.left.contains(rank) && now >= member.liveness.dead_at(r.config.heartbeat_timeout, Impl::reconnect(job))) {
-        dead.push_back({key, rank, member.liveness.has_closed()});
+      if (!job.left.contains(rank) && now >= r.dead_at(job, member)) {
+        dead.push_back({key, rank, member.liveness.has_closed(), r.silence(job, member)});
         break;
       }
     }
   }
-  for (const auto& [key, rank, closed] : dead) {
+  for (const auto& [key, rank, closed, silence] : dead) {
     const std::string who = "rank " + std::to_string(rank) + " of job '" + r.jobs.at(key).name + "'";
     if (closed) {
       r.end(key, who + " died: its process has ended, as its connection closed", FailureCause::died, rank, now);
     } else {
-      r.end(key,
-            who + " has not been heard from for " + in_seconds(r.config.heartbeat_timeout) +
-                ": it is stopped, or its host is unreachable",
+      r.end(key, who + " has not been heard from for " + in_seconds(silence) + ": it is stopped, or its host is unreachable",
             FailureCause::silent, rank, now);
     }
   }
@@ -915,8 +930,7 @@ Time Registry::next_timeout() const {
     }
     if (!job.told) continue;
     for (const auto& [rank, member] : job.ranks) {
-      if (!job.left.contains(rank))
-        next = std::min(next, member.liveness.dead_at(impl_->config.heartbeat_timeout, Impl::reconnect(job)));
+      if (!job.left.contains(rank)) next = std::min(next, impl_->dead_at(job, member));
     }
   }
   for (const auto& [epoch, job] : impl_->failed) next = std::min(next, job.since + remember_failed);

@@ -43,6 +43,8 @@ struct RegistryConfig {
   // A lane's receive buffer, including the kernel's overhead per packet; 0: it does not bound windows.
   std::uint64_t receive_bytes = 0;
   Duration heartbeat_timeout = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of a silent rank (liveness.h)
+  // Likewise, in a job that goes on without it, once it has begun to send heartbeats.
+  Duration survivor_timeout = std::chrono::milliseconds(default_survivor_timeout_ms);
   // For a job that never becomes complete. Longer than any worker's connect deadline should be.
   Duration join_timeout = std::chrono::minutes(30);
   // How packets are protected, where `keys` may be told to ranks: the control channel is secret. A rank may ask for more.

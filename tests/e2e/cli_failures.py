@@ -153,7 +153,7 @@ class Survivors(unittest.TestCase):
                 self.ended_alike([ranks[1], ranks[3]])
 
     def test_a_stopped_rank_that_goes_on_is_told(self):
-        with cli.Switch("--heartbeat-timeout-ms", 2000) as switch:
+        with cli.Switch() as switch:
             ranks = self.ranks(switch, of=3, iterations=1_000_000)
             ranks[1].signal(signal.SIGSTOP)
             cli.until(lambda: any("with ranks 0, 2 of 3" in line for line in ranks[0].err), 20, "the others have gone on")

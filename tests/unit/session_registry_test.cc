@@ -1106,12 +1106,33 @@ TEST_F(SurvivorsTest, WaitForARankThatIsOnlySlow) {
   const auto first = start();
   kill(2, first[2]);
   const std::uint64_t zero = registry.join(again(0, first[0]), now), one = registry.join(again(1, first[1]), now);
-  for (int i = 0; i < 28; ++i, now += 100ms) registry.on_timer(now);
+  for (int i = 0; i < 23; ++i, now += 100ms) registry.on_timer(now);
   EXPECT_FALSE(registry.join_outcome(zero));
   const auto three = registry.join_outcome(registry.join(again(3, first[3]), now));
   ASSERT_TRUE(three && three->admission);
   EXPECT_EQ(three->admission->resumption.members, set_of({0, 1, 3}));
   EXPECT_TRUE(registry.join_outcome(zero) && registry.join_outcome(one));
+}
+
+// Its host is gone, or the way there.
+TEST_F(SurvivorsTest, GoOnSoonWithoutASilentRank) {
+  const auto first = start();
+  const auto beat = [&](std::uint32_t rank) {
+    return registry.heartbeat(first[rank].job_epoch, rank, first[rank].rank_epoch, now).state;
+  };
+  now += 2900ms;  // until their first heartbeats
+  registry.on_timer(now);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(beat(rank), State::running);
+  const Time silent = now;
+  while (beat(0) == State::running) {
+    static_cast<void>(beat(1));
+    static_cast<void>(beat(2));
+    now += 50ms;
+    registry.on_timer(now);
+    ASSERT_LE(now - silent, 1s);
+  }
+  EXPECT_GE(now - silent, 800ms);
+  EXPECT_EQ(registry.heartbeat(first[0].job_epoch, 0, first[0].rank_epoch, now).lost, 3U);
 }
 
 TEST_F(SurvivorsTest, ASecondDeathWhileTheJobForms) {
