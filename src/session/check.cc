@@ -199,9 +199,9 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
   if (asked.rank >= asked.world_size) return check_rank(asked.rank, asked.world_size);
   if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "the admission has no epoch";
   const RankSet& members = admission.resumption.members;
-  if (members.empty() != (asked.survivors == 0) || (asked.survivors != 0 && !members.contains(asked.rank)) ||
-      !members.minus(RankSet::first(asked.world_size)).empty() || members.size() < asked.survivors ||
-      admission.life <= asked.life) {
+  const bool named = members.contains(asked.rank) && members.minus(RankSet::first(asked.world_size)).empty() &&
+                     members.size() >= asked.survivors && admission.life > asked.life;
+  if (asked.survivors == 0 ? !members.empty() : !named) {
     return "the admission does not name the ranks that continue";
   }
   // Everybody counts the members from here on.

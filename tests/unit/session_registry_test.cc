@@ -1386,6 +1386,17 @@ TEST_F(RecoveryTest, ARankThatBeganAnewEndsItsFormerLife) {
   EXPECT_EQ(registry.take_stops().size(), 1U);
 }
 
+TEST_F(RecoveryTest, ItsSecondLifeIsAsItsRanksAsked) {
+  const auto first = start(2);
+  std::vector<JoinRequest> again = {recovering(0, 2), recovering(1, 2)};
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    again[rank].former_epoch = first[rank].rank_epoch;
+    again[rank].life = first[rank].life;
+  }
+  const auto second = admit(again);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ("", check(second[rank], again[rank], jobs::switchml_rules()));
+}
+
 TEST_F(RecoveryTest, NobodyElseEndsALife) {
   const auto first = start(2);
   JoinRequest forged = recovering(0, 2);
