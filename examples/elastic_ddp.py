@@ -22,7 +22,7 @@ DEATHS = {60: 2, 120: 0}  # at this step this rank
 def data():
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(SAMPLES, 16, generator=generator)
-    return inputs, torch.sin(inputs @ torch.randn(16, 1, generator=generator))
+    return inputs, torch.tanh(inputs @ torch.randn(16, 1, generator=generator) / 4)
 
 
 def train(rank, store, deaths, losses):
