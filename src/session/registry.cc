@@ -38,7 +38,8 @@ struct Job {
   std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
   std::uint64_t epoch = 0, generation = 0;
   std::uint32_t life = 1, survivors = 0;
-  bool boundary = false;  // this life began where its ranks let new processes in
+  std::uint64_t first_operation = 0;  // of this life
+  bool boundary = false;              // this life began where its ranks let new processes in
   RankSet joined, left;
   Time since{};
   std::string failure;
@@ -262,6 +263,7 @@ struct Registry::Impl {
     NETSUM_CHECK(job.joined.size() == job.ranks.size());
     if (job.survivors != 0) plan.resumption.members = job.joined;
     plan.resumption.boundary = job.boundary;
+    job.first_operation = plan.resumption.first;
     charge(key, job, plan);
     const RankSet gone = RankSet::first(job.world_size).minus(job.joined);
     note(JobEvent::Kind::started, job, now, {},
@@ -489,7 +491,8 @@ struct Registry::Impl {
     all.stale.for_each([&](std::uint32_t rank) {
       const auto stale = job.ranks.extract(rank);
       wait_no_more(stale.mapped().ticket, job.tenant);
-      outcomes[stale.mapped().ticket] = {Refusal::excluded, why_excluded(stale.mapped().request, all.again), {}};
+      outcomes[stale.mapped().ticket] = {
+          Refusal::excluded, why_excluded(stale.mapped().request, all.again, last_life(job, all.life)), {}};
     });
     job.joined = all.lets_in ? all.again.united(all.fresh) : all.again;
     if (!all.lets_in) {
@@ -499,10 +502,12 @@ struct Registry::Impl {
     job.boundary = all.boundary;
     if (job.ranks.size() >= job.survivors && !job.ranks.empty()) admit(key, job, now);
   }
-  [[nodiscard]] static std::string why_excluded(const JoinRequest& request, const RankSet& others) {
+  // `life`: of the others, after the rank's own; null: this daemon knows nothing of it.
+  [[nodiscard]] static std::string why_excluded(const JoinRequest& request, const RankSet& others, const Job* life) {
     return "rank " + std::to_string(request.rank) + " of job '" + request.job +
-           "' was declared dead: " + name_ranks(others) +
-           " went on without it: start it again, as a new process, to let it in";
+           "' was declared dead: " + name_ranks(others) + " went on without it" +
+           (life == nullptr ? "" : ", last from operation " + std::to_string(life->first_operation) + " on") +
+           ": start it again, as a new process, to let it in";
   }
 
   // Why no rank of the job, or none of a new one, may wait here.
@@ -551,7 +556,7 @@ struct Registry::Impl {
     if (auto outcome = has_no_room(request, key)) return refuse(std::move(*outcome));
     Job& job = found == jobs.end() ? jobs[key] : found->second;
     if (job.phase == Phase::running && job.survivors != 0 && request.life != 0 && !job.joined.contains(request.rank)) {
-      return refuse({Refusal::excluded, why_excluded(request, job.joined), {}});
+      return refuse({Refusal::excluded, why_excluded(request, job.joined, &job), {}});
     }
     if (job.phase == Phase::running && may_succeed(job, request)) {
       wait(ticket, key, request);

@@ -1162,7 +1162,8 @@ TEST_F(SurvivorsTest, ARankThatWasDeclaredDeadIsToldSo) {
   const auto first = start();
   kill(2, first[2]);
   const auto second = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
-  expect_refused(again(2, first[2]), Refusal::excluded, {"rank 2", "declared dead", "ranks 0, 1, 3 went on without it"});
+  expect_refused(again(2, first[2]), Refusal::excluded,
+                 {"rank 2", "declared dead", "ranks 0, 1, 3 went on without it, last from operation 5 on"});
   // Also while the others form the next life, whoever comes first.
   kill(3, second[2]);
   const std::uint64_t stale = registry.join(again(2, first[2]), now);
