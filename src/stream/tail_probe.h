@@ -17,8 +17,9 @@ class TailProbe {
  public:
   static constexpr std::size_t packets = Overtaken::reordering;  // that show the loss of one before them
 
-  // `variations` of round trips, by which it waits longer.
-  explicit TailProbe(std::int64_t variations) : variations_(variations) {}
+  // `variations` of round trips, by which it waits longer. `shortens`: while it waits, round trips become shorter as the
+  // last queues drain, and the wait with them. Where threads are late, that finds them silent more often.
+  explicit TailProbe(std::int64_t variations, bool shortens = true) : variations_(variations), shortens_(shortens) {}
 
   void on_sent(Time now) { since_ = now; }
   void on_answer(Time now) {
@@ -28,8 +29,7 @@ class TailProbe {
   // There are packets in flight.
   void listen(const RetransmissionTimer& timer) {
     const Duration after = timer.probe_after(probes_, variations_);
-    // Round trips become shorter as the last queues drain.
-    if (after != RetransmissionTimer::no_probe) at_ = std::min(at_, since_ + after);
+    if (after != RetransmissionTimer::no_probe && (shortens_ || at_ == never)) at_ = std::min(at_, since_ + after);
   }
   // Whether they are to be sent again now. Otherwise, and after that, listen() again.
   [[nodiscard]] bool due(const RetransmissionTimer& timer, Time now) {
@@ -46,6 +46,7 @@ class TailProbe {
  private:
   Time since_{}, at_ = never;
   std::int64_t variations_;
+  bool shortens_;
   std::uint32_t probes_ = 0;  // since something was heard
 };
 

@@ -76,10 +76,10 @@ struct Job {
 void all_reduce(Job& job) {
   const std::uint64_t words = stream::wire_elements(job.operation);
   const auto [travels, op] = stream::on_wire(job.operation);
-  const bool in_order = added_in_order(travels), blocks = has_blocks(travels);
+  const bool in_order = added_in_order(travels), in_blocks = has_blocks(travels);
   const std::size_t packet_bytes = job.packet_elements * 4;
   const auto packet_elements =
-      static_cast<std::uint32_t>(blocks ? block_values_in(packet_bytes) : packet_bytes / bytes_of(travels));
+      static_cast<std::uint32_t>(in_blocks ? block_values_in(packet_bytes) : packet_bytes / bytes_of(travels));
   const bool scanned = stream::uses_exponents(job.operation);
   const switchml::Stripes stripes(words, 0, packet_elements, {}, scanned);
   std::vector<switchml::ChunkCodec> codecs;
@@ -106,7 +106,7 @@ void all_reduce(Job& job) {
       exponents.assign(first, first + stripes.at(chunk).blocks);
     }
     const std::size_t mask = nonfinite[stripes.stripe(chunk)] ? 2 * wire::switchml::mask_bytes(count) : 0;
-    const std::size_t elements = blocks ? block_bytes(travels, count) : count;
+    const std::size_t elements = in_blocks ? block_bytes(travels, count) : count;
     std::vector<std::byte> sum(elements_of_sum(travels, elements) * bytes_of(travels)), masks(mask);
     std::vector<std::vector<std::byte>> gathered;
     bool first = true;

@@ -133,7 +133,7 @@ struct Worker::Impl {
   std::uint64_t dealt = 0;                    // pieces that all lanes got
   Cursor cursor;
   stream::Silence silence;
-  stream::TailProbe tail{4};
+  stream::TailProbe tail{4, false};
   Time answered{};            // arrival of the last result
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
