@@ -104,7 +104,7 @@ void on_heartbeat_reply(FuzzedDataProvider& input) {
 }
 
 void on_install_reply(FuzzedDataProvider& input) {
-  const control::InstallReply seen{{"ranks 0 and 1", RankSet::first(3), "packets are merged"}, 1};
+  const control::InstallReply seen{{"issued different calls", 0, 1, RankSet::first(3), "packets are merged"}, 1};
   const auto view = control::parse<control::InstallReply>(control::view(fuzz::arrived(seen, input)));
   if (!passes(view)) return;
   const session::Placement placement{{"a", "b"}, {1, session::Placement::at_server}, {0, 0, 1}};
