@@ -17,7 +17,7 @@ namespace netsum::app {
 namespace {
 
 // One line, whatever the text holds.
-int fail(const Program& program, int code, std::string text) {
+int fail(const CommandLine& program, int code, std::string text) {
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
@@ -26,7 +26,7 @@ int fail(const Program& program, int code, std::string text) {
 }
 
 // A command's exit code, unless what it printed reached nobody.
-int after_output(const Program& program, int ended) {
+int after_output(const CommandLine& program, int ended) {
   std::cout.flush();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return ended;
   return fail(program, exit_failed, "the output is incomplete: standard output cannot be written (is the disk full?)");
@@ -72,7 +72,7 @@ void refuse_unknown(const CLI::App& root, bool has_command) {
   throw UsageError("unknown " + what + " '" + word + "'" + help_of(root));
 }
 
-int run(int argc, char** argv, const Program& program) {
+int run(int argc, char** argv, const CommandLine& program) {
   CLI::App root{program.help, program.name};
   root.set_version_flag("--version", program.name + " " NETSUM_VERSION);
   root.require_subcommand(1);
@@ -103,7 +103,7 @@ int run(int argc, char** argv, const Program& program) {
 
 }  // namespace
 
-int run_program(int argc, char** argv, const Program& program) {
+int run_program(int argc, char** argv, const CommandLine& program) {
   auto logger = spdlog::stderr_color_mt("netsum");
   logger->set_pattern(log_pattern);
   spdlog::set_default_logger(logger);

@@ -13,11 +13,11 @@ namespace netsum::app {
 
 using Commands = std::vector<std::unique_ptr<Command>>;  // in the order in which --help lists them
 
-struct Program {
+struct CommandLine {
   std::string name, help, footer;
   std::function<Commands(CLI::App& root, Sections& sections)> commands;
 };
 
-[[nodiscard]] int run_program(int argc, char** argv, const Program& program);  // the exit code
+[[nodiscard]] int run_program(int argc, char** argv, const CommandLine& program);  // the exit code
 
 }  // namespace netsum::app
