@@ -277,7 +277,8 @@ class BenchCommand final : public Command {
     if (options_.collective != CollectiveName::all_reduce && options_.recovery_seconds > 0) {
       throw UsageError(std::string("--recovery requires bench all-reduce, not ") + to_string(options_.collective));
     }
-    if (options_.survivors > 0 && options_.recovery_seconds == 0) throw UsageError("--survivors requires --recovery");
+    if (options_.survivors > 0 && options_.recovery_seconds == 0)
+      throw UsageError("--survivors requires --recovery SECONDS");
     if (options_.back_to_back && options_.recovery_seconds > 0) {
       throw UsageError("--back-to-back and --recovery exclude each other");
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include "result_hash.h"
 
@@ -150,7 +151,9 @@ std::uint64_t Exercised::hash() const {
   return hash_of(result());
 }
 
-Exercise::Exercise(const BenchOptions& options, std::span<std::byte> memory) {
+Exercise::Exercise(const BenchOptions& options, std::span<std::byte> memory)
+    : survivors_(options.survivors != 0), members_(options.world_size) {
+  std::iota(members_.begin(), members_.end(), 0U);
   for (const CollectiveName collective : collectives_of(options)) {
     const std::size_t bytes = Exercised::bytes_for(options, collective);
     each_.emplace_back(options, collective, memory.first(bytes));
@@ -171,7 +174,7 @@ void Exercise::fill(std::uint64_t iteration) {
 void Exercise::call(Communicator& comm) {
   if (each_.size() == 1) {
     each_.front().call(comm);
-    members_ = comm.members();
+    if (survivors_) members_ = comm.members();
     return;
   }
   std::vector<Work> works;

@@ -56,6 +56,7 @@ class Exercise {
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
+  bool survivors_;
   std::vector<std::uint32_t> members_;  // of the latest call's result
   std::vector<Exercised> each_;
 };

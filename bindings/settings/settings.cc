@@ -169,7 +169,8 @@ Settings read(const Lookup& lookup, Settings settings) {
         "NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS: a shard ends with its rank and cannot be restarted");
   }
   reader.number("NETSUM_SURVIVORS", options.survivors, 0U, max_world_size);
-  if (options.survivors > 0 && options.recovery.count() == 0) throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY");
+  if (options.survivors > 0 && options.recovery.count() == 0)
+    throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY: for how many seconds fewer ranks wait for others");
   if (options.recovery.count() > 0 && memory == SharedMemory::required) {
     throw Reader::bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
   }

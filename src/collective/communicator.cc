@@ -275,7 +275,8 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   // the others have the flag's, so each of them joins again with the barrier's result, or in need of it. No rank can end the
   // second barrier before all have joined again, as one that hears of a new process has left the lanes when it begins it.
   std::vector<std::uint32_t> admit(const CallOptions& call) {
-    if (options.survivors == 0) throw Error(ErrorCode::bad_argument, "admit: requires survivors");
+    if (options.survivors == 0)
+      throw Error(ErrorCode::bad_argument, "admit() requires survivors: set Options::survivors above 0");
     std::int32_t knocked = monitor->knocked() ? 1 : 0;
     const TensorView flag{&knocked, 1, DType::int32};
     run(collective::CollectiveCall{.collective = Collective::all_reduce, .op = ReduceOp::sum, .in = flag, .out = flag},
@@ -364,7 +365,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     if (plan.operations.size() != 1) {
       Work work = submit(std::move(plan), call);
       work.wait();
-      members = work.members();
+      if (options.survivors != 0) members = work.members();
       return;
     }
     run(plan.operations.front(), call);

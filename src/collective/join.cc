@@ -182,9 +182,10 @@ void check(const Options& options, const RankProtocol& protocol) {
               std::to_string(options.world_size));
   }
   if (options.survivors > options.world_size)
-    throw bad("survivors are at most all " + std::to_string(options.world_size) + " ranks, not " +
+    throw bad("survivors must be at most the world size, " + std::to_string(options.world_size) + ", not " +
               std::to_string(options.survivors));
-  if (options.survivors != 0 && options.recovery.count() <= 0) throw bad("survivors require recovery");
+  if (options.survivors != 0 && options.recovery.count() <= 0)
+    throw bad("survivors require recovery: set Options::recovery above 0");
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
   protocol.check();
 }

@@ -53,7 +53,8 @@ class RingRank : public RankProtocol {
   void check() const override {
     const auto bad = [](const std::string& what) { return Error(ErrorCode::bad_argument, what); };
     if (!settings_.verbs.empty() && options().survivors != 0)
-      throw bad("survivors require sockets: a bump in the wire sums rings of all ranks (verbs)");
+      throw bad(
+          "survivors and RDMA hardware (verbs) exclude each other: a bump in the wire sums over all ranks; use sockets");
     if (!settings_.verbs.empty() && options().loss != 0) throw bad("losses cannot be injected with RDMA hardware (verbs)");
     if (!settings_.verbs.empty() && options().packet_elements > wire::roce::max_mtu / 4) {
       throw bad("RDMA hardware (verbs) sends packets of at most " + std::to_string(wire::roce::max_mtu / 4) + " elements");

@@ -169,6 +169,7 @@ std::string check(const JoinRequest& request) {
            ": a network that falls in two could leave two halves that both continue; at least " +
            std::to_string(request.world_size / 2 + 1) + " survivors are needed";
   }
+  if (request.life == UINT32_MAX) return "the number of the job's last life is impossible";
   if (!request.members.minus(RankSet::first(request.world_size)).empty())
     return "the ranks of the job's last life are not its ranks";
   if (!request.progress.sound()) return "the rank's numbers of finished operations contradict each other";

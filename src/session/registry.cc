@@ -505,9 +505,9 @@ struct Registry::Impl {
   // `life`: of the others, after the rank's own; null: this daemon knows nothing of it.
   [[nodiscard]] static std::string why_excluded(const JoinRequest& request, const RankSet& others, const Job* life) {
     return "rank " + std::to_string(request.rank) + " of job '" + request.job +
-           "' was declared dead: " + name_ranks(others) + " went on without it" +
-           (life == nullptr ? "" : ", last from operation " + std::to_string(life->first_operation) + " on") +
-           ": start it again, as a new process, to let it in";
+           "' was declared dead: " + name_ranks(others) + " continue without it" +
+           (life == nullptr ? "" : ", most recently from operation " + std::to_string(life->first_operation)) +
+           ": start it again, as a new process";
   }
 
   // Why no rank of the job, or none of a new one, may wait here.

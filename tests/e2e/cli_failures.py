@@ -159,7 +159,7 @@ class Survivors(unittest.TestCase):
             cli.until(lambda: any("with ranks 0, 2 of 3" in line for line in ranks[0].err), 20, "the others have gone on")
             ranks[1].signal(signal.SIGCONT)
             self.assertEqual(ranks[1].wait(20), 1, ranks[1].err)
-            self.assertRegex(ranks[1].error_lines()[-1], "rank 1 .* was declared dead: ranks 0, 2 went on without it")
+            self.assertRegex(ranks[1].error_lines()[-1], "rank 1 .* was declared dead: ranks 0, 2 continue without it")
 
 
 class LocalMode(unittest.TestCase):

@@ -1163,7 +1163,7 @@ TEST_F(SurvivorsTest, ARankThatWasDeclaredDeadIsToldSo) {
   kill(2, first[2]);
   const auto second = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
   expect_refused(again(2, first[2]), Refusal::excluded,
-                 {"rank 2", "declared dead", "ranks 0, 1, 3 went on without it, last from operation 5 on"});
+                 {"rank 2", "declared dead", "ranks 0, 1, 3 continue without it, most recently from operation 5"});
   // Also while the others form the next life, whoever comes first.
   kill(3, second[2]);
   const std::uint64_t stale = registry.join(again(2, first[2]), now);
