@@ -115,7 +115,7 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
     surroundings_.reply(
         id(), call.from,
         {call.number, id(),
-         aggregator_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, call.tenant, now, beat->call)});
+         aggregator_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, call.tenant, now, beat->call, beat->seen)});
   } else if (const auto* close = std::get_if<CloseCall>(&call.what)) {
     aggregator_.closed(close->job_epoch, close->rank, close->rank_epoch, now);
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {

@@ -89,6 +89,7 @@ struct JobPlan {
   Duration operation_deadline{};
   bool recovers = false;        // ranks rejoin after a failure and continue where they were
   std::uint32_t survivors = 0;  // if so: fewest ranks with which the job goes on without others
+  std::uint32_t standbys = 0;   // and how many aggregators, the last ones, serve only if the others cannot
   bool impatient = false;       // the deadline may be too short for the network
   // A rank that issues another call.
   struct Mismatch {

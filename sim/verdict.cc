@@ -46,7 +46,9 @@ void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Ope
 void Verdict::delivered_by_survivors(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
                                      std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
                                      const RankSet& summed, const std::string& what) {
-  const RankSet& members = members_[job].at(Life(0, epochs.front())).expected;
+  const auto serving = std::find_if(epochs.begin(), epochs.end(), [](std::uint64_t epoch) { return epoch != 0; });
+  const auto aggregator = static_cast<std::size_t>(serving - epochs.begin());
+  const RankSet& members = members_[job].at(Life(aggregator, *serving)).expected;
   std::vector<OfSet>& known = results_of_sets_[{job, call.number}];
   const auto same = [&](const OfSet& other) {
     return other.summed == summed && std::equal(result.begin(), result.end(), other.bytes.begin(), other.bytes.end());
@@ -79,6 +81,7 @@ void Verdict::began(std::uint32_t job, std::uint32_t rank, std::span<const std::
                     const RankSet& among, std::uint32_t life) {
   lives_[{job, rank}] = life;
   for (std::size_t aggregator = 0; aggregator < epochs.size(); ++aggregator) {
+    if (epochs[aggregator] == 0) continue;
     auto& members = members_[job][Life(aggregator, epochs[aggregator])];
     members.processes.resize(scenario_.jobs[job].workers);
     members.processes[rank] = process;
@@ -136,6 +139,7 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       break;
     case ErrorCode::aggregator_lost:
     case ErrorCode::aggregator_restarted:
+      if (text.find("answers all ranks") != std::string::npos) break;  // not a blame; it may have answered a rank late
       // After a job has failed on all ranks, the aggregator forgets it. If control messages are lost, a switch that a job
       // needs may also appear not to answer, or not be told of the job for so long that it forgets the job with its sums.
       if (scenario_.links.control_loss > 0) {
@@ -154,6 +158,7 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       break;
     case ErrorCode::excluded:
       if (named.empty() || named.front() != rank) fail("is told of another rank");
+      if (!disturbed(rank)) fail("nothing happened to this rank, and it was declared dead");
       [[fallthrough]];
     case ErrorCode::refused:
       if (!explained(job) && !scenario_.scarce) fail("a refusal that nothing explains");

@@ -52,6 +52,7 @@ void WorkerHost::launch(Time now) {
   config.job = plan().name;
   config.rank = place_.rank;
   config.aggregators = addresses(aggregators_);
+  config.standbys = plan().standbys;
   config.predecessor = protocol_.predecessor(place_.rank, plan().workers);
   config.recovers = plan().recovers;
   config.survivors = plan().survivors;
@@ -75,24 +76,47 @@ void WorkerHost::carry_out(Time now) {
     if (!rank_->ended() && !given_up) continue;
     rank_.reset();
     probing_ = false;
+    asked_.clear();
+    looked_.clear();
+    reached_by_ = never;
   }
 }
 
 template <class What>
 void WorkerHost::call(std::size_t site, std::uint64_t number, What what) {
-  surroundings_.call(id(), aggregators_[site], {number, id(), std::move(what)});
+  surroundings_.call(id(), aggregators_[sites_[site].number], {number, id(), std::move(what)});
 }
 
 void WorkerHost::carry_out(const session::Rank::Prepare& prepare, Time now) {
   ++attempt_;
   join_deadline_ = prepare.again ? now + scenario_.connect_deadline : prepare.deadline;
+  const std::vector<std::string> all = addresses(aggregators_);
+  reached_.clear();
+  asked_.clear();
+  for (const std::string& address : prepare.aggregators) {
+    const auto number = static_cast<std::uint32_t>(std::find(all.begin(), all.end(), address) - all.begin());
+    if (!plan().recovers || all.size() == 1) {
+      reached_.push_back(number);
+      continue;
+    }
+    asked_[next_call_] = number;
+    surroundings_.call(id(), aggregators_[number], {next_call_++, id(), BeatCall{}});
+  }
+  if (asked_.empty()) return reach(now);
+  reached_by_ = now + random_.between(Duration(std::chrono::milliseconds(50)), Duration(std::chrono::seconds(1)));
+}
+
+void WorkerHost::reach(Time now) {
+  reached_by_ = never;
+  asked_.clear();
+  if (reached_.empty()) return rank_->on_unprepared(Error(ErrorCode::unreachable, name() + ": no aggregator answers"), now);
+  std::sort(reached_.begin(), reached_.end());
   sites_.clear();
-  sites_.resize(aggregators_.size());
+  for (const std::uint32_t number : reached_) sites_.emplace_back().number = number;
   if (!plan().measured) return prepared(now);
   probing_ = true;
-  for (std::uint32_t i = 0; i < aggregators_.size(); ++i) {
-    Site& site = sites_[i];
-    const std::uint32_t lane = i * scenario_.lanes;
+  for (Site& site : sites_) {
+    const std::uint32_t lane = site.number * scenario_.lanes;
     site.probe = protocol_.path_probe(aggregator_endpoint(lane), measured_elements());
     site.probe_sink = std::make_unique<HostSink>(surroundings_, id(), own_endpoint(lane));
     site.probe->start(now, *site.probe_sink);
@@ -118,7 +142,10 @@ void WorkerHost::probe(std::span<const Datagram> datagrams, Time now) {
 }
 
 void WorkerHost::prepared(Time now) {
-  rank_->on_prepared(addresses(aggregators_), join_deadline_, now);
+  const std::vector<std::string> all = addresses(aggregators_);
+  std::vector<std::string> reached;
+  for (const Site& site : sites_) reached.push_back(all[site.number]);
+  rank_->on_prepared(std::move(reached), join_deadline_, now);
 }
 
 void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
@@ -138,7 +165,7 @@ void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
     request.slots_fixed = plan().slots;
   }
   for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
-    request.endpoints.push_back(own_endpoint(static_cast<std::uint32_t>(join.site) * scenario_.lanes + lane));
+    request.endpoints.push_back(own_endpoint(site.number * scenario_.lanes + lane));
   }
   if (log_) request.progress = log_->progress();
   rank_->complete(join.site, request);
@@ -162,7 +189,14 @@ void WorkerHost::carry_out(const session::Rank::Cancel& cancel, Time) {
 
 void WorkerHost::carry_out(const session::Rank::Beat& beat, Time) {
   sites_[beat.site].beat = next_call_++;
-  call(beat.site, sites_[beat.site].beat, BeatCall{beat.life.job_epoch, place_.rank, beat.life.rank_epoch, beat.call});
+  call(beat.site, sites_[beat.site].beat,
+       BeatCall{beat.life.job_epoch, place_.rank, beat.life.rank_epoch, beat.call, beat.seen});
+}
+
+void WorkerHost::carry_out(const session::Rank::Look& look, Time now) {
+  const auto number = static_cast<std::uint32_t>(look.aggregator);
+  looked_[next_call_] = {number, now + session::look_patience};
+  surroundings_.call(id(), aggregators_[number], {next_call_++, id(), BeatCall{}});
 }
 
 void WorkerHost::carry_out(const session::Rank::Leave& leave, Time) {
@@ -171,9 +205,20 @@ void WorkerHost::carry_out(const session::Rank::Leave& leave, Time) {
 
 void WorkerHost::on_reply(const ControlReply& reply, Time now) {
   if (!rank_) return;
-  const auto from =
-      static_cast<std::size_t>(std::find(aggregators_.begin(), aggregators_.end(), reply.from) - aggregators_.begin());
-  Site& site = sites_[from];
+  if (const auto asked = asked_.extract(reply.number)) {
+    reached_.push_back(asked.mapped());
+    if (asked_.empty()) reach(now);
+    return carry_out(now);
+  }
+  if (const auto looked = looked_.extract(reply.number)) {
+    rank_->on_looked(looked.mapped().number, true, now);
+    return carry_out(now);
+  }
+  const auto found =
+      std::find_if(sites_.begin(), sites_.end(), [&](const Site& site) { return aggregators_[site.number] == reply.from; });
+  if (found == sites_.end()) return;
+  Site& site = *found;
+  const auto from = static_cast<std::size_t>(found - sites_.begin());
   if (const auto* outcome = std::get_if<session::JoinOutcome>(&reply.what)) {
     if (site.join != reply.number) return;
     site.join = 0;
@@ -191,15 +236,26 @@ void WorkerHost::on_reply(const ControlReply& reply, Time now) {
   carry_out(now);
 }
 
-void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
+void WorkerHost::carry_out(const session::Rank::Start& start, Time now) {
   const std::vector<session::Admission> admissions = rank_->admissions();
-  job_epochs_.clear();
-  for (const session::Admission& admission : admissions) job_epochs_.push_back(admission.job_epoch);
+  std::vector<Site> sites;
+  job_epochs_.assign(aggregators_.size(), 0);
+  for (std::size_t i = 0; i < start.sites.size(); ++i) {
+    sites.push_back(std::move(sites_[start.sites[i]]));
+    job_epochs_[sites.back().number] = admissions[i].job_epoch;
+  }
+  sites_ = std::move(sites);
+  // Connections to the life before end.
+  for (const auto& [number, closed] : std::exchange(connected_, {}))
+    surroundings_.call(id(), aggregators_[number], {next_call_++, id(), closed});
+  for (std::size_t i = 0; i < sites_.size(); ++i)
+    connected_[sites_[i].number] = {admissions[i].job_epoch, place_.rank, admissions[i].rank_epoch};
   members_ = admissions.front().resumption.members;
   witness_.began(place_.job, place_.rank, job_epochs_, process(), members_, admissions.front().life);
-  const auto lanes = static_cast<std::uint32_t>(scenario_.lanes * aggregators_.size());
+  const auto lanes = static_cast<std::uint32_t>(scenario_.lanes * sites_.size());
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     const std::uint32_t site = lane / scenario_.lanes;
+    const std::uint32_t port = sites_[site].number * scenario_.lanes + lane % scenario_.lanes;
     WorkerLanePlan p;
     p.admission = admissions[site];
     p.number = place_.rank;
@@ -208,10 +264,10 @@ void WorkerHost::carry_out(const session::Rank::Start&, Time now) {
     p.lane = lane;
     p.lanes = lanes;
     p.life = attempt_number();
-    p.aggregator = aggregator_endpoint(lane);
+    p.aggregator = aggregator_endpoint(port);
     p.scenario = &scenario_;
     p.plan = &plan();
-    const Endpoint self = own_endpoint(lane);
+    const Endpoint self = own_endpoint(port);
     const std::uint64_t window = std::uint64_t{p.admission.slots} * protocol_.packets_of_slot(p.admission);
     lanes_.push_back({std::make_unique<CheckedLane>(protocol_.worker_lane(p), window),
                       std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});
@@ -301,6 +357,15 @@ void WorkerHost::collect(Lane& lane, Time now) {
 
 void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
   if (now >= next_launch_) launch(now);
+  if (rank_ && now >= reached_by_) {
+    reach(now);
+    carry_out(now);
+  }
+  std::erase_if(looked_, [&](const auto& entry) {
+    const bool late = now >= entry.second.until;
+    if (late && rank_) rank_->on_looked(entry.second.number, false, now);
+    return late;
+  });
   if (rank_ && !rank_->running()) {
     rank_->on_timer(now);
     carry_out(now);
@@ -480,19 +545,18 @@ void WorkerHost::die() {
     }
   }
   if (rank_ && rank_->running() && plan().survivors != 0 && random_.chance(0.7)) {  // else its host dies, and says nothing
-    const std::vector<session::Admission> admissions = rank_->admissions();
-    for (std::size_t i = 0; i < sites_.size(); ++i) {
-      call(i, next_call_++, CloseCall{admissions[i].job_epoch, place_.rank, admissions[i].rank_epoch});
-    }
+    for (const auto& [number, closed] : connected_)
+      surroundings_.call(id(), aggregators_[number], {next_call_++, id(), closed});
   }
   close_lanes();
   rank_.reset();
-  next_launch_ = never;
+  next_launch_ = reached_by_ = never;
 }
 
 Time WorkerHost::next_wake() const {
   if (!rank_) return next_launch_;
-  Time next = std::min({rank_->next_timeout(), next_issue_, parting_});
+  Time next = std::min({rank_->next_timeout(), next_issue_, parting_, reached_by_});
+  for (const auto& [number, looked] : looked_) next = std::min(next, looked.until);
   if (probing_) {
     for (const Site& site : sites_) next = std::min(next, site.probe->next_timeout());
   }

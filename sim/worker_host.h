@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,9 +71,14 @@ class WorkerHost final : public Host, private session::Rank::Operations {
 
  private:
   struct Site {
+    std::uint32_t number = 0;  // among aggregators_
     std::unique_ptr<PathProbe> probe;
     std::unique_ptr<HostSink> probe_sink;
     std::uint64_t join = 0, beat = 0;  // the calls that are answered to the machine; 0: none
+  };
+  struct Looked {
+    std::uint32_t number = 0;
+    Time until{};
   };
   struct Lane {
     std::unique_ptr<CheckedLane> lane;
@@ -111,6 +117,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   void carry_out(const session::Rank::Cancel&, Time now);
   void carry_out(const session::Rank::Start&, Time now);
   void carry_out(const session::Rank::Beat&, Time now);
+  void carry_out(const session::Rank::Look&, Time now);
   void carry_out(const session::Rank::Leave&, Time now);
   void carry_out(const session::Rank::Suspend&, Time now);
   void carry_out(const session::Rank::Retry&, Time now);
@@ -119,6 +126,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   template <class What>
   void call(std::size_t site, std::uint64_t number, What what);
 
+  void reach(Time now);
   void probe(std::span<const Datagram> datagrams, Time now);
   void prepared(Time now);
   void resume(const stream::Resumption& resumption);
@@ -142,7 +150,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   Witness& witness_;
   Tally& tally_;
   Place place_;
-  std::vector<HostId> aggregators_;  // of the job, by site
+  std::vector<HostId> aggregators_;  // of the job
   RankSet members_;                  // of the life that runs; empty: all ranks
   const std::unique_ptr<Program> program_;
   Random random_;
@@ -150,9 +158,16 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   std::uint32_t attempt_ = 0;          // to join
   std::optional<session::Rank> rank_;  // none: the process does not run
   bool probing_ = false;
+  // Whether aggregators answer: asked by calls with these numbers, before a join until `reached_by_`, and of those that do
+  // not serve the job.
+  std::map<std::uint64_t, std::uint32_t> asked_;
+  std::map<std::uint64_t, Looked> looked_;
+  Time reached_by_ = never;
+  std::vector<std::uint32_t> reached_;
   Time join_deadline_ = never;
-  std::vector<std::uint64_t> job_epochs_;  // at each aggregator
-  std::uint64_t next_call_;                // control calls
+  std::map<std::uint32_t, CloseCall> connected_;  // to aggregators of the life that runs, by number
+  std::vector<std::uint64_t> job_epochs_;         // at each aggregator; 0: it does not serve this life
+  std::uint64_t next_call_;                       // control calls
   std::vector<Site> sites_;
   std::vector<Lane> lanes_;
 

@@ -180,6 +180,9 @@ class BenchCommand final : public Command {
           "How long to wait until dead ranks and aggregators are restarted; 0: a death ends the job")
         .between(0.0, 1e6)
         .group(across);
+    s.add("standby", options_.standbys, "HOST:PORT[,...]",
+          "With --recovery: aggregators (ATP: parameter servers) that serve while none of the others can")
+        .group(across);
     s.add("survivors", options_.survivors, "N",
           "With --recovery: fewest ranks with which the job continues at once, without those that died; 0: it waits for all")
         .between(0, max_world_size)
@@ -277,15 +280,17 @@ class BenchCommand final : public Command {
     if (options_.collective != CollectiveName::all_reduce && options_.recovery_seconds > 0) {
       throw UsageError(std::string("--recovery requires bench all-reduce, not ") + to_string(options_.collective));
     }
-    if (options_.survivors > 0 && options_.recovery_seconds == 0)
-      throw UsageError("--survivors requires --recovery SECONDS");
+    for (const auto* name : {"survivors", "standby"}) {
+      if (!settings().origin(name).empty() && options_.recovery_seconds == 0)
+        throw UsageError(settings().origin(name) + " requires --recovery SECONDS");
+    }
     if (options_.back_to_back && options_.recovery_seconds > 0) {
       throw UsageError("--back-to-back and --recovery exclude each other");
     }
     choose_threads();
     if (options_.local()) {
-      for (const auto* name : {"rank", "world-size", "recovery", "survivors", "token-file", "job-key-file", "tls-ca",
-                               "packet-security", "require-keys", "data-path", "verbs"}) {
+      for (const auto* name : {"rank", "world-size", "recovery", "survivors", "standby", "token-file", "job-key-file",
+                               "tls-ca", "packet-security", "require-keys", "data-path", "verbs"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");

@@ -24,6 +24,7 @@ struct ProtocolFlags {
   std::string switches, servers, spines;  // addresses; servers: ATP; spines: the others
   double loss = 0, recovery_seconds = 0;
   std::uint32_t survivors = 0;
+  std::string standbys;  // addresses
   bool private_sums = false;
   std::string fixed_scale = "none";  // with private_sums
   std::uint32_t aggregators = 1;     // of a run on this machine, as are parameter_servers, racks and multicast

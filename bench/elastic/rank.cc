@@ -1,9 +1,11 @@
-// A rank that sums, checks each result, and says when the ranks in it change: "MEMBERS NANOSECONDS", as of the monotonic
-// clock. ADDRESS PROTOCOL RANK WORLD_SIZE ELEMENTS. Ends with its error.
+// A rank that sums, checks each result, and says when the ranks in it change, or the job has begun anew: "MEMBERS
+// NANOSECONDS", as of the monotonic clock. ADDRESS[,...] STANDBY|- PROTOCOL RANK WORLD_SIZE ELEMENTS. Ends with its error.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,9 +15,17 @@ namespace {
 
 using namespace netsum;
 
-void sum_and_say(Communicator& comm, std::size_t elements) {
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> found;
+  std::istringstream text(list);
+  for (std::string word; std::getline(text, word, ',');) found.push_back(word);
+  return found;
+}
+
+void sum_and_say(Communicator& comm, std::size_t elements, const std::atomic<int>& lives) {
   std::vector<std::int32_t> values(elements);
   std::vector<std::uint32_t> said;
+  int said_of = -1;
   for (;; comm.admit()) {
     std::fill(values.begin(), values.end(), 1 << comm.rank());
     comm.all_reduce(std::span<std::int32_t>(values), ReduceOp::sum);
@@ -24,8 +34,9 @@ void sum_and_say(Communicator& comm, std::size_t elements) {
     for (const std::int32_t value : values) {
       if (value != right) throw Error(ErrorCode::internal, "a sum is not that of the ranks that it names");
     }
-    if (comm.members() == said) continue;
+    if (comm.members() == said && lives == said_of) continue;
     said = comm.members();
+    said_of = lives;
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     std::printf("%d %lld\n", right, static_cast<long long>(std::chrono::nanoseconds(now).count()));
     std::fflush(stdout);
@@ -35,20 +46,25 @@ void sum_and_say(Communicator& comm, std::size_t elements) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc != 7) return 2;
   try {
     Options options;
-    options.aggregators = {argv[1]};
-    const std::string protocol = argv[2];
+    options.aggregators = words(argv[1]);
+    if (std::string(argv[2]) != "-") options.standbys = words(argv[2]);
+    const std::string protocol = argv[3];
     if (protocol == "atp") options.protocol = Atp{};
     if (protocol == "netreduce") options.protocol = NetReduce{};
     options.job = "elastic";
-    options.rank = static_cast<std::uint32_t>(std::stoul(argv[3]));
-    options.world_size = static_cast<std::uint32_t>(std::stoul(argv[4]));
+    options.rank = static_cast<std::uint32_t>(std::stoul(argv[4]));
+    options.world_size = static_cast<std::uint32_t>(std::stoul(argv[5]));
     options.recovery = std::chrono::seconds(60);
-    options.survivors = 1;
+    options.survivors = options.aggregators.size() + options.standbys.size() > 1 ? options.world_size / 2 + 1 : 1;
+    std::atomic<int> lives = 0;
+    options.log = [&lives](const std::string& line) {
+      if (line.find(" continues with operation ") != std::string::npos) ++lives;
+    };
     Communicator comm = Communicator::connect(options);
-    sum_and_say(comm, std::stoul(argv[5]));
+    sum_and_say(comm, std::stoul(argv[6]), lives);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -168,6 +168,9 @@ Settings read(const Lookup& lookup, Settings settings) {
     throw Reader::bad(
         "NETSUM_RECOVERY requires NETSUM_SWITCH or NETSUM_PS: a shard ends with its rank and cannot be restarted");
   }
+  options.standbys = reader.addresses("NETSUM_STANDBY");
+  if (!options.standbys.empty() && options.recovery.count() == 0)
+    throw Reader::bad("NETSUM_STANDBY requires NETSUM_RECOVERY: for how many seconds ranks look for an aggregator");
   reader.number("NETSUM_SURVIVORS", options.survivors, 0U, max_world_size);
   if (options.survivors > 0 && options.recovery.count() == 0)
     throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY: for how many seconds fewer ranks wait for others");
@@ -178,6 +181,7 @@ Settings read(const Lookup& lookup, Settings settings) {
   settings.address = reader.text("NETSUM_ADDRESS");
   reader.seconds("NETSUM_CONNECT_SECONDS", options.connect_deadline, 0.1, 3600);
   reader.seconds("NETSUM_HEARTBEAT_SECONDS", options.heartbeat_timeout, 1, 3600);
+  reader.seconds("NETSUM_SURVIVOR_SECONDS", options.survivor_timeout, 0.1, 3600);
   reader.seconds("NETSUM_OPERATION_SECONDS", options.operation_deadline, 0.1, 86400);
   read_tls(reader, settings);
   options.packet_security = reader.one_of("NETSUM_PACKET_SECURITY", securities, PacketSecurity::none);
@@ -228,6 +232,7 @@ std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Setti
       {"NETSUM_FIXED_SCALE", options.private_sums && options.private_sums->fixed_scale
                                  ? std::to_string(*options.private_sums->fixed_scale)
                                  : "no"},
+      {"NETSUM_STANDBY", joined(options.standbys, ",")},
       {"NETSUM_SURVIVORS", std::to_string(options.survivors)},
       {"NETSUM_RECOVERY", std::to_string(options.recovery.count()) + " ms"},
       {"NETSUM_TLS_CERT", settings.tls_cert.empty() ? "no" : "yes"},

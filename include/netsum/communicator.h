@@ -100,6 +100,9 @@ struct Options {
   // "host:port" each, in the same order on all ranks; chunks are sharded over all of them. Or "srv:NAME", service records in
   // DNS, or "@FILE", a file with an address a line.
   std::vector<std::string> aggregators{};
+  // Serve a job with recovery in place of all aggregators, while none of these can be reached by all ranks. Addresses as
+  // above; the same on all ranks.
+  std::vector<std::string> standbys{};
   std::string job = "default";  // ranks with the same job name at the same aggregators meet
   // The number of the job's start, for launchers that start all ranks again under the same name: ranks of a later one end
   // the earlier job at once, if its processes died without leaving it, and ranks of an earlier one are refused.
@@ -122,7 +125,9 @@ struct Options {
   bool busy_poll = true;                               // threads look again for a moment before they sleep
   std::chrono::milliseconds connect_deadline{30'000};  // to reach every aggregator, and for all ranks to join
   std::chrono::milliseconds heartbeat_timeout{default_heartbeat_timeout_ms};  // an aggregator silent for this long is dead
-  std::chrono::milliseconds operation_deadline{300'000};                      // for operations without their own deadline
+  // The same with survivors, if there is another aggregator or a standby.
+  std::chrono::milliseconds survivor_timeout{default_survivor_timeout_ms};
+  std::chrono::milliseconds operation_deadline{300'000};  // for operations without their own deadline
   // How long the ranks wait for a rank that died or left to be started again, and for aggregators that died; then they go on
   // with the interrupted operation (docs/operate-failures.md). 0: a death ends the job. Either all ranks give 0 or none
   // does. Costs a copy of each tensor before and after its operation.

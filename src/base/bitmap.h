@@ -60,6 +60,7 @@ class BasicRankSet {
     for (std::uint32_t word = 0; word < word_count; ++word) set.words_[word] = words_[word] | other.words_[word];
     return set;
   }
+  [[nodiscard]] constexpr BasicRankSet in_both(const BasicRankSet& other) const { return minus(minus(other)); }
   [[nodiscard]] constexpr bool intersects(const BasicRankSet& other) const {
     std::uint64_t any = 0;
     for (std::uint32_t word = 0; word < word_count; ++word) any |= words_[word] & other.words_[word];

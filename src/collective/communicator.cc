@@ -96,8 +96,8 @@ class Visitors {
 namespace {
 
 // `summed`: as PendingOperation's.
-RankSet in_both(const RankSet& all, const RankSet& summed) {
-  return summed.empty() ? all : all.minus(all.minus(summed));
+RankSet of_both(const RankSet& all, const RankSet& summed) {
+  return summed.empty() ? all : all.in_both(summed);
 }
 std::vector<std::uint32_t> listed(const RankSet& set) {
   std::vector<std::uint32_t> ranks;
@@ -154,7 +154,7 @@ struct Work::State {
   }
   [[nodiscard]] std::vector<std::uint32_t> members() const {
     RankSet all = RankSet::first(world_size);
-    for (const auto& operation : pending) all = in_both(all, operation->summed);
+    for (const auto& operation : pending) all = of_both(all, operation->summed);
     return listed(all);
   }
   // Of a Work that is destroyed.
@@ -182,16 +182,18 @@ namespace {
 
 // With addresses in place of what is to be looked up.
 Options with_addresses(Options options) {
-  std::vector<std::string> found;
-  for (const std::string& address : options.aggregators) {
-    if (!transport::is_looked_up(address)) {
-      found.push_back(address);
-      continue;
+  for (auto* const addresses : {&options.aggregators, &options.standbys}) {
+    std::vector<std::string> found;
+    for (const std::string& address : *addresses) {
+      if (!transport::is_looked_up(address)) {
+        found.push_back(address);
+        continue;
+      }
+      const std::vector<std::string> more = transport::switch_list(address);
+      found.insert(found.end(), more.begin(), more.end());
     }
-    const std::vector<std::string> more = transport::switch_list(address);
-    found.insert(found.end(), more.begin(), more.end());
+    *addresses = std::move(found);
   }
-  options.aggregators = std::move(found);
   std::visit([](auto& own) { own.switch_address = transport::one_switch(own.switch_address); }, options.protocol);
   return options;
 }
@@ -397,7 +399,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
       pending->wait();
     }
     if (const auto error = pending->error()) throw *error;
-    if (options.survivors != 0) members = listed(in_both(RankSet::first(options.world_size), pending->summed));
+    if (options.survivors != 0) members = listed(of_both(RankSet::first(options.world_size), pending->summed));
   }
 
   // No thread may enter; calls inside fail and leave.

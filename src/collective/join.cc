@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <set>
 #include <utility>
 
@@ -25,8 +26,9 @@ namespace {
 using runtime::now;
 using std::chrono::milliseconds;
 
-// For an aggregator to answer, if the others may do without it.
-constexpr milliseconds reach_again{1000};
+// For an aggregator to answer, if the others may do without it: as a job begins, while daemons may be starting, too; later;
+// and where ranks look again, a second afterwards, and nobody waits for long.
+constexpr milliseconds reach_first{2000}, reach_again{1000}, reach_soon{250};
 
 std::unique_ptr<transport::Transport> with_loss(const Options& options, std::unique_ptr<transport::Transport> transport,
                                                 std::uint32_t lane) {
@@ -101,13 +103,28 @@ void make_lanes(const Options& options, const RankProtocol& protocol, Reach& rea
   }
 }
 
-[[nodiscard]] bool reachable(const Options& options, const std::string& address, Time deadline) {
+// `starting`: or will be there until then.
+[[nodiscard]] bool reachable(const Options& options, const std::string& address, Time deadline, bool starting) {
   try {
-    static_cast<void>(reach_control(options, address, std::min(deadline, now() + reach_again)));
+    control::Client client({address, options.token, options.tls_ca});
+    static_cast<void>(client.hello(remaining(deadline), {}, options.stop, starting));
     return true;
   } catch (const Error&) {
     return false;
   }
+}
+
+[[nodiscard]] std::vector<std::string> reachable_ones(const Options& options, Time deadline, bool starting) {
+  std::vector<std::future<bool>> answers;
+  for (const std::string& address : options.aggregators) {
+    answers.push_back(
+        std::async(std::launch::async, [&, deadline] { return reachable(options, address, deadline, starting); }));
+  }
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].get()) found.push_back(options.aggregators[i]);
+  }
+  return found;
 }
 
 std::unique_ptr<Attempt> attempt_with(Options options, const MakeRank& make, Time deadline) {
@@ -181,6 +198,15 @@ void check(const Options& options, const RankProtocol& protocol) {
     throw bad("private sums have at most " + std::to_string(seal::most_private_ranks) + " ranks, not " +
               std::to_string(options.world_size));
   }
+  if (!options.standbys.empty() && options.recovery.count() <= 0)
+    throw bad("standbys require recovery: set Options::recovery above 0");
+  if (options.aggregators.size() + options.standbys.size() > session::most_aggregators)
+    throw bad("a job has at most " + std::to_string(session::most_aggregators) + " aggregators, not " +
+              std::to_string(options.aggregators.size() + options.standbys.size()));
+  for (const std::string& address : options.standbys) {
+    if (std::find(options.aggregators.begin(), options.aggregators.end(), address) != options.aggregators.end())
+      throw bad(address + " is named as an aggregator and as a standby: name it once");
+  }
   if (options.survivors > options.world_size)
     throw bad("survivors must be at most the world size, " + std::to_string(options.world_size) + ", not " +
               std::to_string(options.survivors));
@@ -190,26 +216,36 @@ void check(const Options& options, const RankProtocol& protocol) {
   protocol.check();
 }
 
-std::unique_ptr<Attempt> prepare(const Options& options, const MakeRank& make, Time deadline) {
-  auto attempt = attempt_with(options, make, deadline);
+std::unique_ptr<Attempt> prepare(Options options, const MakeRank& make, Time deadline) {
+  if (options.recovery.count() > 0 && options.aggregators.size() + options.standbys.size() > 1) {
+    std::vector<std::string> found = reachable_ones(options, std::min(deadline, now() + reach_first), true);
+    for (const std::string& address : options.aggregators) {
+      if (found.empty() || std::find(found.begin(), found.end(), address) != found.end() || !options.log) continue;
+      options.log("warning: aggregator " + address + " cannot be reached: job '" + options.job + "' begins without it");
+    }
+    if (!found.empty()) options.aggregators = std::move(found);
+  }
+  auto attempt = attempt_with(std::move(options), make, deadline);
   reach_all(*attempt);
   return attempt;
 }
 
-std::unique_ptr<Attempt> prepare_again(const Options& options, const MakeRank& make, std::uint32_t packet_elements,
-                                       Time deadline) {
-  Options again = options;
-  again.packet_elements = packet_elements;
-  std::erase_if(again.aggregators, [&](const std::string& address) { return !reachable(options, address, deadline); });
-  if (again.aggregators.empty()) {
+std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, std::uint32_t packet_elements, Time deadline) {
+  options.packet_elements = packet_elements;
+  const Time reached_by = std::min(deadline, now() + (options.survivors == 0 ? reach_again : reach_soon));
+  std::vector<std::string> found = reachable_ones(options, reached_by, false);
+  if (found.empty()) {
     throw Error(ErrorCode::unreachable, options.aggregators.size() == 1
                                             ? "aggregator " + options.aggregators.front() + " cannot be reached"
                                             : "none of the aggregators can be reached");
   }
-  auto attempt = attempt_with(std::move(again), make, std::min(deadline, now() + longest_join));
+  options.aggregators = std::move(found);
+  auto attempt = attempt_with(std::move(options), make, std::min(deadline, now() + longest_join));
   RankProtocol& protocol = *attempt->protocol;
   const std::string at = protocol.switch_address();
-  if (protocol.can_pass_switch() && !at.empty() && !reachable(options, at, deadline)) protocol.pass_switch();
+  if (protocol.can_pass_switch() && !at.empty() &&
+      !reachable(attempt->options, at, std::min(deadline, now() + reach_again), false))
+    protocol.pass_switch();
   reach_all(*attempt);
   return attempt;
 }

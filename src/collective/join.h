@@ -32,12 +32,11 @@ struct Attempt {
   Reach reach;
 };
 
-// Each throws Error: unreachable, refused, deadline.
-[[nodiscard]] std::unique_ptr<Attempt> prepare(const Options& options, const MakeRank& make, Time deadline);
-// For a job that has run, with packets of `packet_elements`: over those aggregators that can be reached, and without the
-// rank's switch if need be.
-[[nodiscard]] std::unique_ptr<Attempt> prepare_again(const Options& options, const MakeRank& make,
-                                                     std::uint32_t packet_elements, Time deadline);
+// Each throws Error: unreachable, refused, deadline. If the job recovers: over those aggregators that can be reached.
+[[nodiscard]] std::unique_ptr<Attempt> prepare(Options options, const MakeRank& make, Time deadline);
+// For a job that has run, with packets of `packet_elements`; without the rank's switch if need be.
+[[nodiscard]] std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, std::uint32_t packet_elements,
+                                                     Time deadline);
 
 // All but what depends on earlier attempts (session::Rank::complete) and the progress.
 [[nodiscard]] session::JoinRequest request_of(const Attempt& attempt, const Site& site);

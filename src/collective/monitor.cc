@@ -30,11 +30,15 @@ session::Rank::Config config_of(const Options& options, const RankProtocol& prot
   config.job = options.job;
   config.rank = options.rank;
   config.aggregators = options.aggregators;
+  config.aggregators.insert(config.aggregators.end(), options.standbys.begin(), options.standbys.end());
+  config.standbys = static_cast<std::uint32_t>(options.standbys.size());
   config.predecessor = protocol.predecessor();
   config.recovers = options.recovery.count() > 0;
   config.recovery = runtime::bounded(options.recovery);
   config.survivors = options.survivors;
-  config.silence = options.heartbeat_timeout;
+  // With another aggregator to turn to.
+  const bool soon = options.survivors != 0 && config.aggregators.size() > 1;
+  config.silence = soon ? std::min(options.heartbeat_timeout, options.survivor_timeout) : options.heartbeat_timeout;
   config.pause = [pause = options.survivors == 0 ? recovery_pause : survivors_pause] { return pause; };
   return config;
 }
@@ -55,7 +59,7 @@ Monitor::Monitor(const Options& options, MakeRank make)
 
 Monitor::~Monitor() {
   stop();
-  if (joining_) joining_->stop.request_stop();
+  if (joining_) joining_->stop();
   joining_.reset();  // its calls post commands
 }
 
@@ -71,7 +75,7 @@ Joined Monitor::join() {
   } const no_longer{commands_};
   const std::stop_callback on_stop(options_.stop, [this] {
     commands_.post([this] {
-      if (joining_) joining_->stop.request_stop();
+      if (joining_) joining_->stop();
     });
   });
   rank_.begin(after(now(), std::min<Duration>(longest_join, runtime::bounded(options_.connect_deadline))));
@@ -184,6 +188,10 @@ void Monitor::prepare(runtime::ProgressThread::Wait& wait) {
     wait.descriptors.push_back(clients_[site]->watched());
     wait.until = std::min(wait.until, clients_[site]->wake_by());
   }
+  for (const auto& [number, client] : looking_) {
+    wait.descriptors.push_back(client.watched());
+    wait.until = std::min(wait.until, client.wake_by());
+  }
 }
 
 void Monitor::hear() {
@@ -199,6 +207,16 @@ void Monitor::hear() {
       // An aggregator that is gone needs no goodbye.
       if (!rank_.ended()) rank_.on_no_reply(site, error.what(), now(), error.code() == ErrorCode::unreachable);
     }
+  }
+  for (auto entry = looking_.begin(); entry != looking_.end();) {
+    std::optional<bool> answers;
+    try {
+      if (entry->second.step()) answers = true;
+    } catch (const Error&) {
+      answers = false;
+    }
+    if (answers) rank_.on_looked(entry->first, *answers, now());
+    entry = answers ? looking_.erase(entry) : std::next(entry);
   }
 }
 
@@ -237,8 +255,10 @@ void Monitor::carry_out(const session::Rank::Prepare& prepare) {
   ++attempts_;
   joining_ = std::make_unique<Joining>();
   const auto reach = [this, prepare] {
-    return prepare.again ? prepare_again(options_, make_, packet_elements_, prepare.deadline)
-                         : collective::prepare(options_, make_, prepare.deadline);
+    Options some = options_;
+    some.aggregators = prepare.aggregators;
+    return prepare.again ? prepare_again(std::move(some), make_, packet_elements_, prepare.deadline)
+                         : collective::prepare(std::move(some), make_, prepare.deadline);
   };
   const auto done = [this](std::unique_ptr<Attempt>& attempt) {
     joining_->attempt = std::move(attempt);
@@ -251,6 +271,7 @@ void Monitor::carry_out(const session::Rank::Prepare& prepare) {
       addresses.push_back(site.address);
     }
     calling_.assign(clients_.size(), false);
+    joining_->stops.resize(clients_.size());
     rank_.on_prepared(std::move(addresses), never, now());  // each call has its deadline, and brings the reason
   };
   beside(reach, done, [this](const Error& error) { rank_.on_unprepared(error, now()); });
@@ -265,18 +286,35 @@ void Monitor::carry_out(const session::Rank::Join& join) {
   request.progress = progress_;
   rank_.complete(join.site, request);
   const auto call = [client = clients_[join.site].get(), request = std::move(request), rules = attempt.protocol->rules(),
-                     deadline = attempt.deadline,
-                     stop = joining_->stop.get_token()] { return client->join(request, rules, remaining(deadline), stop); };
+                     deadline = attempt.deadline, stop = joining_->stops[join.site].get_token()] {
+    return client->join(request, rules, remaining(deadline), stop);
+  };
   beside(
       call, [this, join](const session::Admission& admission) { rank_.on_admitted(join.site, admission, now()); },
       [this, join](const Error& error) { rank_.on_refused(join.site, error, now()); });
 }
 
-void Monitor::carry_out(const session::Rank::Cancel&) {
-  joining_->stop.request_stop();  // the machine cancels all joins of an attempt
+void Monitor::carry_out(const session::Rank::Cancel& cancel) {
+  joining_->stops[cancel.site].request_stop();
 }
 
-void Monitor::carry_out(const session::Rank::Start&) {
+void Monitor::carry_out(const session::Rank::Start& start) {
+  // Calls to the others may still be on their way to an end.
+  std::vector<Site> sites;
+  std::vector<std::unique_ptr<control::Client>> clients;
+  std::vector<bool> calling;
+  for (const std::size_t site : start.sites) {
+    sites.push_back(std::move(joining_->attempt->reach.sites[site]));
+    clients.push_back(std::move(clients_[site]));
+    calling.push_back(calling_[site]);
+  }
+  std::erase(clients_, nullptr);
+  std::move(clients_.begin(), clients_.end(), std::back_inserter(former_clients_));
+  joining_->attempt->options.aggregators.clear();
+  for (const Site& site : sites) joining_->attempt->options.aggregators.push_back(site.address);
+  joining_->attempt->reach.sites = std::move(sites);
+  clients_ = std::move(clients);
+  calling_ = std::move(calling);
   Joined joined;
   try {
     joined = begin_lanes(*joining_->attempt, rank_.admissions());
@@ -305,8 +343,15 @@ void Monitor::carry_out(const session::Rank::Start&) {
 
 void Monitor::carry_out(const session::Rank::Beat& beat) {
   const control::Life life{beat.life.job_epoch, options_.rank, beat.life.rank_epoch, {}};
-  clients_[beat.site]->begin_heartbeat({life, beat.call}, beat_deadline);
+  clients_[beat.site]->begin_heartbeat({life, beat.call, beat.seen}, beat_deadline);
   calling_[beat.site] = true;
+}
+
+void Monitor::carry_out(const session::Rank::Look& look) {
+  const control::ClientOptions options{options_.aggregators[look.aggregator], options_.token, options_.tls_ca};
+  looking_.erase(look.aggregator);
+  const auto client = looking_.try_emplace(look.aggregator, options).first;
+  client->second.begin_hello(std::chrono::duration_cast<milliseconds>(session::look_patience));
 }
 
 void Monitor::carry_out(const session::Rank::Leave& leave) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -48,8 +49,11 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
  private:
   // An attempt to join, and the calls that run beside the driving thread.
   struct Joining {
+    void stop() {
+      for (std::stop_source& each : stops) each.request_stop();
+    }
     std::unique_ptr<Attempt> attempt;
-    std::stop_source stop;
+    std::vector<std::stop_source> stops;  // of the calls to join, by site
     std::vector<std::future<void>> calls;
   };
 
@@ -63,6 +67,7 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   void carry_out(const session::Rank::Cancel& cancel);
   void carry_out(const session::Rank::Start& start);
   void carry_out(const session::Rank::Beat& beat);
+  void carry_out(const session::Rank::Look& look);
   void carry_out(const session::Rank::Leave& leave);
   void carry_out(const session::Rank::Suspend& suspend);
   void carry_out(const session::Rank::Retry& retry);
@@ -86,6 +91,7 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
                                                            // the rank, its client is the call's that runs beside
   std::vector<std::unique_ptr<control::Client>> former_clients_;  // of the life before, until the next one runs
   std::vector<bool> calling_;                                     // by site: a heartbeat or a goodbye is in flight
+  std::map<std::size_t, control::Client> looking_;                // by number, at aggregators that do not serve the job
   std::optional<Joined> joined_;                                  // for join()
   std::optional<Error> error_;                                    // for join()
   std::vector<std::size_t> aggregator_of_lane_;

@@ -118,9 +118,10 @@ switchml::Probe probe(transport::Transport& socket, const std::string& address, 
     const auto mtu = static_cast<std::uint32_t>(config.packet_bytes + headers);
     const std::uint32_t passing = passing_mtu(socket, config.aggregator, mtu, std::max(deadline, now() + for_reason));
     if (passing < mtu) {
-      throw Error(ErrorCode::unreachable, "packets of " + std::to_string(mtu) + " bytes do not reach aggregator " + address +
-                                              ", and packets of " + std::to_string(passing) +
-                                              " bytes do: raise the MTU on the way, or ask for fewer elements per packet");
+      throw Error(ErrorCode::unreachable,
+                  "packets of " + std::to_string(mtu) + " bytes do not reach aggregator " + address + ", and packets of " +
+                      std::to_string(passing) + " bytes do: raise the MTU on the way, or ask for fewer elements per packet",
+                  {.aggregator = address});
     }
     const bool translated = transport::seems_translated(transport::resolve(address), config.aggregator);
     throw Error(
@@ -130,7 +131,8 @@ switchml::Probe probe(transport::Transport& socket, const std::string& address, 
                           "Kubernetes service)? Data packets do not pass that: use the hosts' network"
              : socket.descriptor() < 0  // a host of its own (--data-path dpdk)
                  ? ": has another rank the same --dpdk-address, or does the network drop UDP?"
-                 : ": does a firewall drop UDP?"));
+                 : ": does a firewall drop UDP?"),
+        {.aggregator = address});
   }
   return path;
 }

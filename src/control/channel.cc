@@ -117,7 +117,7 @@ void Channel::lose(const std::string& why, Clock::time_point now) {
   connecting_ = false;
   if (!busy_) return;
   if (!addresses_.empty()) return connect(now);
-  try_again_ = now + between_tries;
+  try_again_ = keeps_trying_ ? now + between_tries : now;
 }
 
 short Channel::events() {

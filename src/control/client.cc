@@ -103,10 +103,9 @@ Client::Client(const ClientOptions& options) : impl_(std::make_unique<Impl>(opti
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 
-Hello Client::hello(milliseconds deadline, const std::string& job, const std::stop_token& stop) {
-  // Also finds a switch that starts a moment later.
-  return impl_->accept(parse<Hello>(view(
-      impl_->exchange(Kind::hello, write(HelloRequest{job}), {.deadline = deadline, .stop = stop, .keeps_trying = true}))));
+Hello Client::hello(milliseconds deadline, const std::string& job, const std::stop_token& stop, bool keeps_trying) {
+  return impl_->accept(parse<Hello>(view(impl_->exchange(
+      Kind::hello, write(HelloRequest{job}), {.deadline = deadline, .stop = stop, .keeps_trying = keeps_trying}))));
 }
 
 session::Admission Client::join(const session::JoinRequest& request, const session::ProtocolRules& rules,
@@ -136,6 +135,11 @@ void Client::leave(const Life& life, milliseconds deadline) {
   static_cast<void>(impl_->exchange(Kind::leave, write(life), {.deadline = deadline}));
 }
 
+void Client::begin_hello(milliseconds deadline) {
+  impl_->channel.request(Kind::hello, write(HelloRequest{}), Clock::now() + deadline);
+  impl_->begun = Kind::hello;
+}
+
 void Client::begin_heartbeat(const Beat& beat, milliseconds deadline) {
   impl_->channel.request(Kind::heartbeat, write(beat), Clock::now() + deadline);
   impl_->begun = Kind::heartbeat;
@@ -157,7 +161,7 @@ Time Client::wake_by() const {
 std::optional<session::HeartbeatReply> Client::step() {
   const auto answer = impl_->step();
   if (!answer) return std::nullopt;
-  if (impl_->begun == Kind::leave) return session::HeartbeatReply{};
+  if (impl_->begun != Kind::heartbeat) return session::HeartbeatReply{};
   return impl_->accept(parse<session::HeartbeatReply>(view(*answer)));
 }
 

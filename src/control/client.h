@@ -32,8 +32,9 @@ class Client {
   // Each throws Error: unreachable (with the address), refused (with the aggregator's reason), deadline, internal (an
   // invalid answer).
   // `stop` ends the wait, with `closed`.
+  // `keeps_trying`: also finds a daemon that starts a moment later.
   [[nodiscard]] Hello hello(std::chrono::milliseconds deadline, const std::string& job = {},
-                            const std::stop_token& stop = {});
+                            const std::stop_token& stop = {}, bool keeps_trying = true);
   // `rules`: of the request's protocol. `stop` as above.
   [[nodiscard]] session::Admission join(const session::JoinRequest& request, const session::ProtocolRules& rules,
                                         std::chrono::milliseconds deadline, const std::stop_token& stop = {});
@@ -41,8 +42,9 @@ class Client {
                                                   std::chrono::milliseconds deadline);
   void leave(const Life& life, std::chrono::milliseconds deadline);
 
-  // The same two without waiting: step() when the descriptor has events, and at wake_by(), until there is a reply (to leave
-  // an empty one). One that is in flight is forgotten. step() throws Error as the call does.
+  // Without waiting: step() when the descriptor has events, and at wake_by(), until there is a reply (to others than
+  // heartbeats an empty one). One that is in flight is forgotten. step() throws Error as the call does.
+  void begin_hello(std::chrono::milliseconds deadline);
   void begin_heartbeat(const Beat& beat, std::chrono::milliseconds deadline);
   void begin_leave(const Life& life, std::chrono::milliseconds deadline);
   [[nodiscard]] pollfd watched() const;

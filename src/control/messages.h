@@ -77,7 +77,8 @@ struct Join {
 };
 struct Beat {
   Life life;
-  std::string call{};  // of the rank, in words, if ranks made different ones
+  std::string call{};       // of the rank, in words, if ranks made different ones
+  session::SiteSet seen{};  // aggregators that do not serve the job, and answer this rank
 };
 struct StatusRequest {};
 struct StatusReply {
@@ -182,6 +183,9 @@ void fields(Archive& a, Join& m) {
   a.number(34, "life", r.life);
   a.ranks(35, "members", r.members);
   a.flag(36, "lets_in", r.lets_in);
+  a.number(37, "standbys", r.standbys);
+  a.number(38, "site", r.site);
+  a.ranks(39, "reached", r.reached);
 }
 template <class Archive>
 void fields(Archive& a, Beat& m) {
@@ -189,6 +193,7 @@ void fields(Archive& a, Beat& m) {
   a.number(2, "rank", m.life.rank);
   a.number(3, "rank_epoch", m.life.rank_epoch);
   a.text(4, "call", m.call, session::longest_call);
+  a.ranks(5, "seen", m.seen);
 }
 template <class Archive>
 void fields(Archive& a, Life& m) {  // to leave
@@ -296,6 +301,7 @@ void fields(Archive& a, Admission& m) {
   a.message(14, "keys", m.keys);
   a.text(15, "own", m.own, longest_own_grant);
   a.number(16, "life", m.life);
+  a.ranks(17, "sites", m.sites);
 }
 
 template <class Archive>
@@ -310,6 +316,7 @@ void fields(Archive& a, HeartbeatReply& m) {
   a.text(8, "warning", m.warning, longest_text);
   a.list(9, "calls", m.calls, most_stated_calls);
   a.ranks(10, "waiting", m.waiting);
+  a.ranks(11, "returned", m.returned);
 }
 // A job that an operator wants to end, or explained.
 template <class Archive>

@@ -215,8 +215,8 @@ struct Server::Impl {
     const Lock lock(*this);
     const Life& life = beat.life;
     life_of[request.connection] = {life.job_epoch, life.rank, life.rank_epoch};
-    session::HeartbeatReply reply =
-        aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch, request.principal.tenant, now(), beat.call);
+    session::HeartbeatReply reply = aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch,
+                                                         request.principal.tenant, now(), beat.call, beat.seen);
     if (teller && reply.state == session::HeartbeatReply::State::running) reply.warning = teller->warning(life.job_epoch);
     return with(reply);
   }

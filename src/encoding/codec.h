@@ -146,10 +146,11 @@ class Writer {
       message(tag, name, entry);
     }
   }
-  void ranks(std::uint32_t tag, const char* name, RankSet& value) {
+  template <std::uint32_t Capacity>
+  void ranks(std::uint32_t tag, const char* name, BasicRankSet<Capacity>& value) {
     std::vector<std::uint32_t> all;
     value.for_each([&](std::uint32_t rank) { all.push_back(rank); });
-    list(tag, name, all, max_world_size);
+    list(tag, name, all, Capacity);
   }
 
  private:
@@ -263,13 +264,13 @@ class Reader {
     read(in_.get_view(), entry);
     if (!values.insert(entry).second) throw Nonsense{std::string(name) + " has two entries with the same key"};
   }
-  void ranks(std::uint32_t tag, const char* name, RankSet& value) {
+  template <std::uint32_t Capacity>
+  void ranks(std::uint32_t tag, const char* name, BasicRankSet<Capacity>& value) {
     if (tag_ != tag) return;
     std::vector<std::uint32_t> all;
-    list(tag, name, all, max_world_size);
+    list(tag, name, all, Capacity);
     for (const std::uint32_t rank : all) {
-      if (rank >= max_world_size)
-        throw Nonsense{std::string(name) + " has a rank above " + std::to_string(max_world_size - 1)};
+      if (rank >= Capacity) throw Nonsense{std::string(name) + " has a number above " + std::to_string(Capacity - 1)};
       value.insert(rank);
     }
   }
@@ -359,7 +360,10 @@ class Layout {
   void map(std::uint32_t tag, const char* name, std::map<Key, Value>&, std::size_t most) {
     add(tag, name, std::to_string(most) + " times {" + of<std::pair<Key, Value>>() + "}");
   }
-  void ranks(std::uint32_t tag, const char* name, RankSet&) { add(tag, name, "ranks"); }
+  template <std::uint32_t Capacity>
+  void ranks(std::uint32_t tag, const char* name, BasicRankSet<Capacity>&) {
+    add(tag, name, Capacity == max_world_size ? "ranks" : std::to_string(Capacity) + " ranks");
+  }
 
  private:
   template <class Value>

@@ -112,6 +112,7 @@ JoinOutcome compare(const Requests& joined, const JoinRequest& request, const Pr
   if (first.slots_fixed != request.slots_fixed) return differs("slots", first.slots_fixed, request.slots_fixed);
   if (first.recovers != request.recovers) return differs("recovery", first.recovers, request.recovers);
   if (first.survivors != request.survivors) return differs("survivors", first.survivors, request.survivors);
+  if (first.standbys != request.standbys) return differs("standbys", first.standbys, request.standbys);
   if (first.aggregators != request.aggregators) {
     return differ("rank " + std::to_string(request.rank) + " of job '" + request.job + "' joins at " +
                   list(request.aggregators) + ", rank " + std::to_string(first.rank) + " at " + list(first.aggregators) +

@@ -169,6 +169,11 @@ std::string check(const JoinRequest& request) {
            ": a network that falls in two could leave two halves that both continue; at least " +
            std::to_string(request.world_size / 2 + 1) + " survivors are needed";
   }
+  const SiteSet all = SiteSet::first(static_cast<std::uint32_t>(request.aggregators.size()));
+  const bool reaches = request.site < most_aggregators && request.reached.contains(request.site) &&
+                       request.reached.minus(all).empty() && request.standbys < request.aggregators.size();
+  if (request.recovers ? !reaches : !request.reached.empty() || request.standbys != 0)
+    return "the aggregators that the rank reaches are not its job's";
   if (request.life == UINT32_MAX) return "the number of the job's last life is impossible";
   if (!request.members.minus(RankSet::first(request.world_size)).empty())
     return "the ranks of the job's last life are not its ranks";
@@ -205,6 +210,9 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
   if (asked.survivors == 0 ? !members.empty() : !named) {
     return "the admission does not name the ranks that continue";
   }
+  const bool serves = admission.sites.contains(asked.site) && admission.sites.minus(asked.reached).empty();
+  if (asked.recovers ? !serves : !admission.sites.empty())
+    return "the admission does not name the aggregators that this rank reaches";
   // Everybody counts the members from here on.
   const std::uint32_t ranks = members.empty() ? asked.world_size : members.size();
   const std::uint32_t place = members.empty() ? asked.rank : members.place_of(asked.rank);

@@ -22,10 +22,9 @@ inline constexpr std::size_t longest_name = 255;     // of a job, protocol or ad
 inline constexpr std::size_t longest_text = 2047;    // of a reason
 inline constexpr std::size_t longest_call = 255;     // of a rank, in words
 inline constexpr std::size_t most_stated_calls = 4;  // different ones of a job
-inline constexpr std::size_t most_aggregators = 256;
-inline constexpr std::size_t most_lanes = 64;       // an aggregator's threads
-inline constexpr std::uint32_t most_slots = 4096;   // per lane
-inline constexpr std::size_t most_switches = 4096;  // of a job
+inline constexpr std::size_t most_lanes = 64;        // an aggregator's threads
+inline constexpr std::uint32_t most_slots = 4096;    // per lane
+inline constexpr std::size_t most_switches = 4096;   // of a job
 
 [[nodiscard]] bool printable(std::string_view text);
 [[nodiscard]] bool is_name(const std::string& text);  // short and printable; may be empty

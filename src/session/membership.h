@@ -18,6 +18,10 @@
 
 namespace netsum::session {
 
+inline constexpr std::uint32_t most_aggregators = 256;  // of a job
+// Of JoinRequest::aggregators, by number.
+using SiteSet = BasicRankSet<most_aggregators>;
+
 // Bytes that a protocol's code alone writes and reads (jobs/own_part.h). Membership hands them on.
 using OwnPart = std::string;
 
@@ -103,7 +107,10 @@ struct JoinRequest {
   // Jobs that outlive their processes: ranks join again after a rank or an aggregator died.
   bool recovers = false;
   stream::Progress progress;
-  std::vector<std::string> aggregators;  // where this rank joins; the same for all ranks
+  std::vector<std::string> aggregators;  // the job's; the same for all ranks
+  std::uint32_t standbys = 0;            // how many of them, the last ones, serve only if none of the others can
+  std::uint32_t site = 0;                // the number of this one among them
+  SiteSet reached{};                     // of them: where this rank joins now
   std::uint32_t former_epoch = 0;        // of this rank, in a life of the job that it gave up; 0: none
   std::uint32_t survivors = 0;           // fewest ranks with which such a job goes on; 0: all
   std::uint32_t life = 0;                // of the job, in which this process was last; 0: in none
@@ -145,6 +152,7 @@ struct Admission {
   Placement placement;      // if the protocol has switches
   stream::Resumption resumption;
   std::uint32_t life = 1;                          // the number of this life of the job
+  SiteSet sites{};                                 // a job that recovers: the aggregators that serve this life
   bool local = false;                              // the ranks sum in shared memory
   std::string why_not_local;                       // names a rank
   PacketSecurity security = PacketSecurity::none;  // of packets between hosts

@@ -34,30 +34,36 @@ std::vector<Rank::Action> Rank::take_actions() {
 
 void Rank::begin(Time deadline) {
   phase_ = Phase::preparing;
-  actions_.emplace_back(Prepare{deadline, false});
+  const auto first = config_.aggregators.begin();
+  actions_.emplace_back(Prepare{deadline, false, {first, config_.aggregators.end() - config_.standbys}});
 }
 
 void Rank::on_prepared(std::vector<std::string> addresses, Time answer_by, Time /*now*/) {
   if (phase_ != Phase::preparing) return;
   phase_ = Phase::joining;
-  refusal_.reset();
   answer_by_ = answer_by;
   next_beat_ = never;
   sites_.clear();
   for (std::string& address : addresses) {
     actions_.emplace_back(Join{sites_.size()});
-    sites_.push_back({std::move(address), true});
+    const std::uint32_t number = number_of(address);
+    sites_.push_back({std::move(address), number, true});
   }
 }
 
 void Rank::on_unprepared(const Error& error, Time now) {
-  if (phase_ == Phase::preparing) fail(error, now);
+  if (phase_ != Phase::preparing) return;
+  if (!error.details().aggregator.empty()) doubt(number_of(error.details().aggregator), now);
+  fail(error, now);
 }
 
 void Rank::complete(std::size_t site, JoinRequest& request) const {
   request.recovers = config_.recovers;
   if (!config_.recovers) return;
   request.aggregators = config_.aggregators;
+  request.standbys = config_.standbys;
+  request.site = sites_[site].number;
+  for (const Site& each : sites_) request.reached.insert(each.number);
   request.survivors = config_.survivors;
   request.life = life_;
   request.members = members_;
@@ -73,26 +79,95 @@ void Rank::on_admitted(std::size_t site, const Admission& admission, Time now) {
   sites_[site].admission = admission;
   // While others still decide, the aggregators that have admitted this rank must not miss it.
   next_beat_ = std::min(next_beat_, now + beat_interval);
+  if (config_.recovers) {
+    part_from_others(admission.sites);
+    if (cause_) answer_by_ = std::min(answer_by_, after(now, std::min(config_.silence, undecided_patience)));
+  }
   decide(now);
+}
+
+// Not all ranks reach them, or they stand by.
+void Rank::part_from_others(const SiteSet& sites) {
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (!sites.contains(sites_[i].number) && std::exchange(sites_[i].asked, false)) actions_.emplace_back(Cancel{i});
+  }
 }
 
 void Rank::on_refused(std::size_t site, const Error& error, Time now) {
   if (phase_ != Phase::joining || !sites_[site].asked) return;
   sites_[site].asked = false;
-  if (!refusal_) refusal_ = error;
+  sites_[site].refusal = error;
   decide(now);
 }
 
 void Rank::decide(Time now) {
   if (std::any_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.asked; })) return;
-  if (refusal_) return fail(Error(*refusal_), now);
+  const auto first = std::find_if(sites_.begin(), sites_.end(), [](const Site& site) { return site.admission.has_value(); });
+  const auto serves = [&](const Site& site) {
+    return first == sites_.end() || !config_.recovers || first->admission->sites.contains(site.number);
+  };
   for (const Site& site : sites_) {
-    const std::string what = disagreement(*sites_.front().admission, *site.admission);
+    if (!site.refusal || !serves(site)) continue;
+    doubt(site.number, now);
+    return fail(Error(*site.refusal), now);
+  }
+  for (const Site& site : sites_) {
+    const std::string what = site.admission ? disagreement(*first->admission, *site.admission) : "";
     if (what.empty()) continue;
     return fail(Error(ErrorCode::refused, "the aggregators of job '" + config_.job + "' do not agree on " + what), now);
   }
+  Start start;
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (sites_[i].admission) start.sites.push_back(i);
+  }
+  std::erase_if(sites_, [](const Site& site) { return !site.admission; });
   phase_ = Phase::starting;
-  actions_.emplace_back(Start{});
+  actions_.emplace_back(std::move(start));
+}
+
+std::uint32_t Rank::number_of(const std::string& address) const {
+  const auto found = std::find(config_.aggregators.begin(), config_.aggregators.end(), address);
+  return static_cast<std::uint32_t>(found - config_.aggregators.begin());
+}
+
+// The ranks do without it for a while, which is longer each time, unless it has served them well meanwhile.
+void Rank::doubt(std::uint32_t number, Time now) {
+  if (number >= aggregators_.size()) return;
+  Aggregator& aggregator = aggregators_[number];
+  if (aggregator.served_since != never && now - aggregator.served_since > longest_doubt) aggregator.doubt = {};
+  aggregator.served_since = never;
+  aggregator.doubt = std::clamp(aggregator.doubt * 2, look_interval, longest_doubt);
+  aggregator.doubted_until = aggregator.next_look = now + aggregator.doubt;
+}
+
+// Another rank may have found earlier that they are gone. To ask them would take their time.
+void Rank::doubt_silent(Time now) {
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (supervisor_->silence(i, now) > config_.silence / 2) doubt(sites_[i].number, now);
+  }
+}
+
+bool Rank::is_missed(std::uint32_t number) const {
+  const auto first = static_cast<std::uint32_t>(aggregators_.size()) - config_.standbys;
+  return config_.recovers && number < first && !serving_.contains(number);
+}
+
+void Rank::look_for_missed(Time now) {
+  for (std::uint32_t number = 0; number < aggregators_.size(); ++number) {
+    Aggregator& aggregator = aggregators_[number];
+    if (!is_missed(number) || aggregator.looking || now < aggregator.next_look) continue;
+    aggregator.looking = true;
+    aggregator.next_look = now + look_interval;
+    actions_.emplace_back(Look{number});
+  }
+}
+
+void Rank::on_looked(std::size_t number, bool answers, Time /*now*/) {
+  aggregators_[number].looking = false;
+  if (phase_ != Phase::running) return;
+  SiteSet one;
+  one.insert(static_cast<std::uint32_t>(number));
+  seen_ = answers ? seen_.united(one) : seen_.minus(one);
 }
 
 std::vector<Admission> Rank::admissions() const {
@@ -108,6 +183,11 @@ void Rank::on_started(Time now) {
   members_ = sites_.front().admission->resumption.members;
   knocking_ = {};
   lets_in_ = false;
+  // Those that did not come back are left alone for longer.
+  serving_ = sites_.front().admission->sites;
+  seen_.minus(serving_).for_each([&](std::uint32_t number) { doubt(number, now); });
+  seen_ = {};
+  serving_.for_each([&](std::uint32_t number) { aggregators_[number].served_since = now; });
   cause_.reset();
   unsealed_.reset();
   dispute_.reset();
@@ -116,8 +196,11 @@ void Rank::on_started(Time now) {
     predecessor = members_.at_place((members_.place_of(config_.rank) + members_.size() - 1) % members_.size());
   }
   Supervisor::Config config{config_.job, config_.rank, {}, predecessor, config_.silence};
-  if (config_.survivors != 0)
+  if (config_.survivors != 0) {
     config.interval = std::clamp(beat_interval_of_survivors * members_.size(), least_beat_interval, beat_interval);
+    config.reconnect = reconnect_allowed_by_survivors;
+  }
+  config.silence = std::max(config.silence, 3 * config.interval);  // it must have been asked
   for (const Site& site : sites_) config.aggregators.push_back(site.address);
   supervisor_.emplace(std::move(config), now);
   next_beat_ = now;
@@ -150,6 +233,12 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   if (!error && !supervisor_->left().empty()) error = supervisor_->check_left(operations_.oldest_stall());
   if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
   if (error) return fail(*error, now);
+  if (const SiteSet returned = reply.returned.in_both(seen_); !returned.empty()) {
+    return fail(Error(ErrorCode::aggregator_restarted, "aggregator " + config_.aggregators[returned.front()] +
+                                                           " answers all ranks of job '" + config_.job +
+                                                           "' again, and takes its part"),
+                now);
+  }
   if (auto warning = supervisor_->take_warning(site)) actions_.emplace_back(Warn{std::move(*warning)});
 }
 
@@ -158,9 +247,8 @@ void Rank::on_no_reply(std::size_t site, const std::string& why, Time now, bool 
   sites_[site].beat_until = never;
   if (phase_ != Phase::running) return;
   if (dispute_) return settle({}, now);
-  auto error = supervisor_->on_no_reply(site, why, now, closed);
-  if (!error && unsealed_ && unsealed_->first == site) error = unsealed_->second;
-  if (error) fail(*error, now);
+  supervisor_->on_no_reply(site, why, now, closed);
+  if (unsealed_ && unsealed_->first == site) fail(Error(unsealed_->second), now);
 }
 
 void Rank::on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now) {
@@ -218,13 +306,14 @@ void Rank::beat(Time now) {
     const bool states = dispute_ && dispute_->site == i;
     if (states) dispute_->stated = true;
     actions_.emplace_back(
-        Beat{i, {site.admission->job_epoch, site.admission->rank_epoch}, states ? dispute_->own : std::string()});
+        Beat{i, {site.admission->job_epoch, site.admission->rank_epoch}, states ? dispute_->own : std::string(), seen_});
   }
   next_beat_ = now + (dispute_ ? beat_dispute_interval : phase_ == Phase::running ? supervisor_->interval() : beat_interval);
 }
 
 void Rank::on_timer(Time now) {
   if (phase_ == Phase::ended) return;
+  const Time meant = next_timeout();
   if (running() && dispute_ && now >= dispute_->until) return settle({}, now);
   if (supervisor_) {
     if (const auto late = operations_.overdue(now)) {
@@ -238,6 +327,9 @@ void Rank::on_timer(Time now) {
       break;
     case Phase::joining:
       if (now >= answer_by_) {
+        for (const Site& site : sites_) {
+          if (site.asked) doubt(site.number, now);
+        }
         cancel_joins();
         return fail(Error(ErrorCode::unreachable, "job '" + config_.job + "', rank " + std::to_string(config_.rank) +
                                                       ": the job did not become complete in time"),
@@ -249,6 +341,10 @@ void Rank::on_timer(Time now) {
       for (std::size_t i = 0; i < sites_.size() && running(); ++i) {
         if (now >= sites_[i].beat_until) on_no_reply(i, "no answer", now);
       }
+      if (running() && !dispute_) {
+        if (const auto error = supervisor_->look(now, meant)) return fail(*error, now);
+      }
+      if (running()) look_for_missed(now);
       if (running() && now >= next_beat_) beat(now);
       break;
     case Phase::preparing:
@@ -267,6 +363,10 @@ Time Rank::next_timeout() const {
     case Phase::running: {
       Time next = dispute_ ? std::min(next_beat_, dispute_->until) : next_beat_;
       for (const Site& site : sites_) next = std::min(next, site.beat_until);
+      if (!dispute_) next = std::min(next, supervisor_->next_look());
+      for (std::uint32_t number = 0; number < aggregators_.size(); ++number) {
+        if (is_missed(number) && !aggregators_[number].looking) next = std::min(next, aggregators_[number].next_look);
+      }
       return next;
     }
     case Phase::preparing:
@@ -288,6 +388,7 @@ void Rank::let_in(Time now) {
 void Rank::fail(const Error& error, Time now) {
   if (error.code() == ErrorCode::excluded) return end(error);
   if (phase_ == Phase::running && config_.recovers && recoverable(error.code())) {
+    doubt_silent(now);
     remember();
     cause_ = last_ = error;
     give_up_ = after(now, config_.recovery);
@@ -312,7 +413,12 @@ void Rank::try_again(Time now) {
                                   in_seconds(config_.recovery) + ": " + last_.what()));
   }
   phase_ = Phase::preparing;
-  actions_.emplace_back(Prepare{give_up_, true});
+  Prepare prepare{give_up_, true};
+  for (std::uint32_t number = 0; number < aggregators_.size(); ++number) {
+    if (now >= aggregators_[number].doubted_until) prepare.aggregators.push_back(config_.aggregators[number]);
+  }
+  if (prepare.aggregators.empty()) prepare.aggregators = config_.aggregators;
+  actions_.emplace_back(std::move(prepare));
 }
 
 void Rank::end(const Error& error) {

@@ -22,6 +22,13 @@
 
 namespace netsum::session {
 
+// How often a rank looks for an aggregator that it misses, and how long for an answer; and how long it does without one at
+// most that failed it again and again.
+inline constexpr Duration look_interval = std::chrono::seconds(1), look_patience = std::chrono::milliseconds(900);
+inline constexpr Duration longest_doubt = std::chrono::seconds(64);
+// All ranks join all aggregators: once one has admitted a rank, the others do so soon.
+inline constexpr Duration undecided_patience = std::chrono::seconds(5);
+
 // What an aggregator knows a rank's process by.
 struct Life {
   std::uint64_t job_epoch = 0;
@@ -32,10 +39,11 @@ class Rank {
  public:
   // ---- actions. `site`: index into the addresses of on_prepared().
 
-  // Find out which aggregators can be reached, and the paths there; then on_prepared() or on_unprepared().
+  // Find out which of these aggregators can be reached, and the paths there; then on_prepared() or on_unprepared().
   struct Prepare {
     Time deadline{};
-    bool again = false;  // some of the job's aggregators will do
+    bool again = false;                      // the job has run
+    std::vector<std::string> aggregators{};  // if the job recovers, some of them will do
   };
   // Send a request, after complete(); then on_admitted() or on_refused().
   struct Join {
@@ -45,13 +53,21 @@ class Rank {
   struct Cancel {
     std::size_t site = 0;
   };
-  // Begin the lanes over the aggregators of admissions(); then on_started() or on_start_failed().
-  struct Start {};
+  // Begin the lanes over the aggregators of admissions(); then on_started() or on_start_failed(). `sites`: those that serve
+  // this life, in order. From here on a site is its place among them.
+  struct Start {
+    std::vector<std::size_t> sites;
+  };
   // Send a heartbeat; then on_reply() or on_no_reply(). An answer to an earlier heartbeat does not count any more.
   struct Beat {
     std::size_t site = 0;
     Life life;
     std::string call{};  // of this rank, in words, if calls differ
+    SiteSet seen{};      // as HeartbeatReply::returned, by this rank alone
+  };
+  // Find out whether an aggregator that does not serve the job answers, within look_patience; then on_looked().
+  struct Look {
+    std::size_t aggregator = 0;  // of Config::aggregators
   };
   // Say goodbye, once.
   struct Leave {
@@ -76,7 +92,7 @@ class Rank {
   struct End {
     Error error;
   };
-  using Action = std::variant<Prepare, Join, Cancel, Start, Beat, Leave, Suspend, Retry, Warn, End>;
+  using Action = std::variant<Prepare, Join, Cancel, Start, Beat, Look, Leave, Suspend, Retry, Warn, End>;
 
   // The owner's operations. Asked only if a decision or an error's text depends on them.
   class Operations {
@@ -98,6 +114,7 @@ class Rank {
     std::string job;
     std::uint32_t rank = 0;
     std::vector<std::string> aggregators;        // addresses, the same for all ranks
+    std::uint32_t standbys = 0;                  // as JoinRequest::standbys
     std::optional<std::uint32_t> predecessor{};  // as Supervisor::Config's
     bool recovers = false;                       // the job outlives its processes
     Duration recovery = Duration::max();         // if so: how long this rank waits for all ranks to join again
@@ -106,7 +123,8 @@ class Rank {
     std::function<Duration()> pause;                                             // before each attempt to join again
   };
 
-  Rank(Config config, Operations& operations) : config_(std::move(config)), operations_(operations) {}
+  Rank(Config config, Operations& operations)
+      : config_(std::move(config)), operations_(operations), aggregators_(config_.aggregators.size()) {}
 
   [[nodiscard]] std::vector<Action> take_actions();
 
@@ -128,6 +146,7 @@ class Rank {
 
   void on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
   void on_no_reply(std::size_t site, const std::string& why, Time now, bool closed = false);  // as Supervisor's
+  void on_looked(std::size_t aggregator, bool answers, Time now);
   // A lane to the site cannot go on. If the site does not know the job, that is no error yet: heartbeats, faster from now
   // on, bring the reason.
   void on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now);
@@ -150,12 +169,30 @@ class Rank {
 
   struct Site {
     std::string address;
-    bool asked = false;  // for admission, and has not answered
+    std::uint32_t number = 0;  // among Config::aggregators
+    bool asked = false;        // for admission, and has not answered
     std::optional<Admission> admission{};
+    std::optional<Error> refusal{};
     Time beat_until = never;  // the heartbeat in flight may be answered; never: there is none
   };
 
+  // What this rank thinks of one of Config::aggregators.
+  struct Aggregator {
+    Time doubted_until{};  // it is not joined before
+    Duration doubt{};      // how long that was, the last time
+    Time served_since = never;
+    Time next_look{};
+    bool looking = false;
+  };
+
   void decide(Time now);  // the joins' outcome, once all are answered
+  void part_from_others(const SiteSet& sites);
+  void doubt(std::uint32_t number, Time now);
+  void doubt_silent(Time now);
+  [[nodiscard]] std::uint32_t number_of(const std::string& address) const;
+  // Which aggregators are missed in this life.
+  [[nodiscard]] bool is_missed(std::uint32_t number) const;
+  void look_for_missed(Time now);
   void beat(Time now);
   void dispute(std::size_t site, Error error, std::string own, Time now);
   void settle(const std::vector<RankCall>& stated, Time now);
@@ -172,7 +209,9 @@ class Rank {
   std::vector<Action> actions_;
   std::vector<Site> sites_;
   std::optional<Supervisor> supervisor_;  // of the latest life that ran
-  std::optional<Error> refusal_;
+  std::vector<Aggregator> aggregators_;   // by number
+  SiteSet serving_;                       // in the life that runs
+  SiteSet seen_;                          // others that answer
   Time answer_by_ = never, next_beat_ = never;
 
   std::optional<Error> cause_;  // of the attempts to join again

@@ -27,6 +27,7 @@ struct Member {
   std::uint32_t epoch = 0;
   Liveness liveness;
   bool beats = false;  // a heartbeat of this life has come
+  SiteSet seen{};      // as the latest said
 };
 
 enum class Phase : std::uint8_t { joining, running, failed };
@@ -40,6 +41,7 @@ struct Job {
   std::uint32_t life = 1, survivors = 0;
   std::uint64_t first_operation = 0;  // of this life
   bool boundary = false;              // this life began where its ranks let new processes in
+  SiteSet sites;                      // of this life
   RankSet joined, left;
   Time since{};
   std::string failure;
@@ -263,6 +265,7 @@ struct Registry::Impl {
     NETSUM_CHECK(job.joined.size() == job.ranks.size());
     if (job.survivors != 0) plan.resumption.members = job.joined;
     plan.resumption.boundary = job.boundary;
+    job.sites = sites_of(job, job.joined);
     job.first_operation = plan.resumption.first;
     charge(key, job, plan);
     const RankSet gone = RankSet::first(job.world_size).minus(job.joined);
@@ -304,6 +307,7 @@ struct Registry::Impl {
     admission.placement = std::move(plan.placement);
     admission.resumption = std::move(plan.resumption);
     admission.life = job.life;
+    admission.sites = job.sites;
     admission.local = plan.local;
     admission.why_not_local = std::move(plan.why_not_local);
     admission.security = plan.security;
@@ -423,6 +427,21 @@ struct Registry::Impl {
            !job.successors.contains(request.rank);
   }
 
+  // The aggregators for a life of these ranks: where all of them join. Each aggregator names the same ones, as each rank
+  // tells all of them where it joins.
+  [[nodiscard]] static SiteSet sites_of(const Job& job, const RankSet& ranks) {
+    const JoinRequest& any = job.ranks.begin()->second.request;
+    SiteSet common = SiteSet::first(static_cast<std::uint32_t>(any.aggregators.size()));
+    ranks.for_each([&](std::uint32_t rank) { common = common.in_both(job.ranks.at(rank).request.reached); });
+    const SiteSet first = SiteSet::first(static_cast<std::uint32_t>(any.aggregators.size()) - any.standbys);
+    return common.intersects(first) ? common.in_both(first) : common;
+  }
+  // Whether this aggregator would serve a life of these ranks. If not, they turn to those that would.
+  [[nodiscard]] static bool serves(const Job& job, const RankSet& ranks) {
+    const JoinRequest& any = job.ranks.begin()->second.request;
+    return !any.recovers || sites_of(job, ranks).contains(any.site);
+  }
+
   // ---- jobs that go on without ranks that died
 
   // The ranks of a job that forms again. Its first life has only new processes.
@@ -434,6 +453,8 @@ struct Registry::Impl {
     RankSet stale;           // were in an earlier life, and not in that one
     bool boundary = false;   // the others let new processes in
     bool lets_in = false;    // or need them, as they are too few; if not, new processes wait
+
+    [[nodiscard]] RankSet next() const { return lets_in ? again.united(fresh) : again; }  // members
   };
   [[nodiscard]] static Muster muster(const Job& job) {
     Muster found;
@@ -456,7 +477,7 @@ struct Registry::Impl {
       if (member.request.life != life || member.request.former_epoch == 0) continue;
       for (const auto& [epoch, other] : failed) {
         const auto former = other.ranks.find(rank);
-        if (other.name == job.name && other.tenant == job.tenant && former != other.ranks.end() &&
+        if (other.name == job.name && other.tenant == job.tenant && other.life == life && former != other.ranks.end() &&
             former->second.epoch == member.request.former_epoch) {
           return &other;
         }
@@ -469,16 +490,21 @@ struct Registry::Impl {
   // ranks have.
   [[nodiscard]] Time gone_at(const Job& job, std::uint32_t life, std::uint32_t rank) const {
     const Job* const last = last_life(job, life);
-    if (last == nullptr || !last->ranks.contains(rank)) return job.since + config.heartbeat_timeout;
+    if (last == nullptr || !last->ranks.contains(rank)) {
+      const bool others_know = job.ranks.begin()->second.request.aggregators.size() > 1;
+      return job.since + (others_know ? silence_between_lives() : config.heartbeat_timeout);
+    }
     if (last->lost == rank || last->left.contains(rank)) return job.since;
     return last->ranks.at(rank).liveness.dead_at(silence_between_lives(), reconnect_allowed_by_survivors);
   }
   // When all ranks that the job waits for have joined or count as dead; `never`: too few have joined.
   [[nodiscard]] Time complete_at(const Job& job) const {
-    if (job.ranks.size() == job.world_size) return job.since;
-    if (job.survivors == 0) return never;
+    const bool whole = job.ranks.size() == job.world_size;
+    if (job.survivors == 0) return whole && serves(job, job.joined) ? job.since : never;
     const Muster all = muster(job);
-    if (all.life == 0 || all.again.size() + all.fresh.size() < job.survivors) return never;
+    if (!whole && (all.life == 0 || all.next().size() < job.survivors)) return never;
+    if (!serves(job, all.next())) return never;
+    if (whole) return job.since;
     Time when = job.since;
     all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(job, all.life, rank)); });
     return when;
@@ -494,7 +520,7 @@ struct Registry::Impl {
       outcomes[stale.mapped().ticket] = {
           Refusal::excluded, why_excluded(stale.mapped().request, all.again, last_life(job, all.life)), {}};
     });
-    job.joined = all.lets_in ? all.again.united(all.fresh) : all.again;
+    job.joined = all.next();
     if (!all.lets_in) {
       all.fresh.for_each([&](std::uint32_t rank) { job.successors.insert(job.ranks.extract(rank)); });
     }
@@ -702,13 +728,15 @@ RankSet Registry::cancel_join(std::uint64_t ticket, Time now) {
     job.successors.erase(successor);
     return missing;
   }
-  r.note(JobEvent::Kind::gave_up, job, now, rank, "while it waited for " + name_ranks(missing));
+  // Ranks turn away from an aggregator that would not serve them.
+  const bool parts = !r.serves(job, job.joined);
+  if (!parts) r.note(JobEvent::Kind::gave_up, job, now, rank, "while it waited for " + name_ranks(missing));
   job.ranks.erase(rank);
   RankSet still;
   for (const auto& [other, member] : job.ranks) still.insert(other);
   job.joined = still;
   if (job.ranks.empty()) {
-    r.note(JobEvent::Kind::refused, job, now, {}, "all ranks that had joined gave up", FailureCause::gave_up);
+    if (!parts) r.note(JobEvent::Kind::refused, job, now, {}, "all ranks that had joined gave up", FailureCause::gave_up);
     r.jobs.erase(key);
   }
   return missing;
@@ -762,7 +790,7 @@ void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t 
 }
 
 HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
-                                   const std::string& call) {
+                                   const std::string& call, const SiteSet& seen) {
   HeartbeatReply reply;
   const auto compare_calls = [&](Job& job) {
     const bool known =
@@ -789,7 +817,10 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   if (found == job->ranks.end() || found->second.epoch != rank_epoch) return reply;
   found->second.liveness.hear(now);
   found->second.beats = true;
+  found->second.seen = seen;
   reply.state = HeartbeatReply::State::running;
+  reply.returned = seen.minus(job->sites);
+  for (const auto& [other, member] : job->ranks) reply.returned = reply.returned.in_both(member.seen);
   reply.left = job->left;
   for (const auto& [other, successor] : job->successors) {
     if (!job->ranks.contains(other)) reply.waiting.insert(other);

@@ -66,6 +66,7 @@ struct HeartbeatReply {
   std::string warning{};              // running: what the job does without; empty: nothing
   std::vector<RankCall> calls{};      // that ranks have stated because they differ: each different one, once
   RankSet waiting{};                  // ranks that died, and wait to be let in again
+  SiteSet returned{};                 // running: aggregators that do not serve the job, and answer all its ranks
 };
 
 struct JobStatus {
@@ -111,9 +112,10 @@ class Registry {
 
   // The job has failed if a rank leaves for a reason: the first one's is the job's, once all have left.
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now);
-  // `call`: the rank has been told that calls differ, and made this one (in words); empty: it has not.
+  // `call`: the rank has been told that calls differ, and made this one (in words); empty: it has not. `seen`: aggregators
+  // that do not serve the job, and answer this rank.
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
-                                         const std::string& call = {});
+                                         const std::string& call = {}, const SiteSet& seen = {});
   // The job cannot go on, whatever the cause.
   void fail(std::uint64_t job_epoch, const std::string& reason, Time now);
   // The connection over which the rank was heard has ended.

@@ -46,7 +46,8 @@ class Rendezvous {
   // The caller no longer waits. False: the join was already answered.
   bool cancel(Call call, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
-                                         const std::string& tenant, Time now, const std::string& call = {});
+                                         const std::string& tenant, Time now, const std::string& call = {},
+                                         const SiteSet& seen = {});
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
              const Farewell& why, Time now);
 

@@ -24,6 +24,7 @@ bool recoverable(ErrorCode code) {
 std::string disagreement(const Admission& first, const Admission& other) {
   if (!(other.resumption.members == first.resumption.members) || other.life != first.life) return "the ranks that continue";
   if (!(other.resumption == first.resumption)) return "the operation to continue with";
+  if (!(other.sites == first.sites)) return "the aggregators that serve it";
   return other.packet_elements == first.packet_elements ? "" : "the packet length";
 }
 
@@ -33,7 +34,6 @@ Supervisor::Supervisor(Config config, Time now)
 std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatReply& reply, Time now) {
   Site& site = sites_[index];
   site.liveness.hear(now);
-  site.next_look = now + beat_interval + beat_patience;
   const std::string at = "aggregator " + config_.aggregators[index];
   switch (reply.state) {
     case HeartbeatReply::State::unknown:
@@ -74,17 +74,29 @@ std::optional<std::string> Supervisor::take_warning(std::size_t index) {
   return site.warning.empty() ? "all switches take part in " + job() + " again" + said : "warning: " + site.warning + said;
 }
 
-std::optional<Error> Supervisor::on_no_reply(std::size_t index, const std::string& why, Time now, bool closed) {
-  Site& site = sites_[index];
-  site.liveness.look(now, site.next_look);
-  site.next_look = now + beat_interval + beat_patience;
-  if (closed) site.liveness.close(now);
-  if (now < site.liveness.dead_at(config_.silence)) return std::nullopt;
-  return Error(ErrorCode::aggregator_lost,
-               "aggregator " + config_.aggregators[index] + (site.dropped ? " no longer serves this job, and" : "") +
-                   " has not answered for " + in_seconds(now - site.liveness.heard()) + " (" + job() + ", rank " +
-                   std::to_string(config_.rank) + "): " + why,
-               {.aggregator = config_.aggregators[index]});
+void Supervisor::on_no_reply(std::size_t index, const std::string& why, Time now, bool closed) {
+  sites_[index].why = why;
+  if (closed) sites_[index].liveness.close(now);
+}
+
+std::optional<Error> Supervisor::look(Time now, Time meant) {
+  for (std::size_t index = 0; index < sites_.size(); ++index) {
+    Site& site = sites_[index];
+    site.liveness.look(now, meant);
+    if (now < site.liveness.dead_at(config_.silence, config_.reconnect)) continue;
+    return Error(ErrorCode::aggregator_lost,
+                 "aggregator " + config_.aggregators[index] + (site.dropped ? " no longer serves this job, and" : "") +
+                     " has not answered for " + in_seconds(silence(index, now)) + " (" + job() + ", rank " +
+                     std::to_string(config_.rank) + "): " + (site.why.empty() ? "no answer" : site.why),
+                 {.aggregator = config_.aggregators[index]});
+  }
+  return std::nullopt;
+}
+
+Time Supervisor::next_look() const {
+  Time next = never;
+  for (const Site& site : sites_) next = std::min(next, site.liveness.dead_at(config_.silence, config_.reconnect));
+  return next;
 }
 
 Duration Supervisor::interval() const {
@@ -106,7 +118,7 @@ std::optional<Error> Supervisor::check_left(const std::optional<Stall>& lane_sta
   const std::optional<Stall> stall = completed(lane_stall);
   // The switch's report from before they left may be stale: they may have contributed, and left after the result.
   if (left_.empty() || !stall || stall->told < left_since_ + beat_interval) return std::nullopt;
-  const RankSet gone = stall->missing.minus(stall->missing.minus(left_));
+  const RankSet gone = stall->missing.in_both(left_);
   if (gone.empty()) return std::nullopt;
   return Error(ErrorCode::worker_lost,
                job() + ": operation " + std::to_string(stall->operation) + " waits for " + name_ranks(gone) +

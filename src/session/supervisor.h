@@ -47,6 +47,7 @@ class Supervisor {
     std::optional<std::uint32_t> predecessor = {};  // the rank whose connection brings the results (NetReduce)
     Duration silence = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of an aggregator (liveness.h)
     Duration interval = beat_interval;
+    Duration reconnect = reconnect_allowed;
   };
 
   Supervisor(Config config, Time now);
@@ -54,7 +55,7 @@ class Supervisor {
   // A returned error ends the job on this rank.
   [[nodiscard]] std::optional<Error> on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
   // `closed`: no process answers there any more, not even to refuse.
-  [[nodiscard]] std::optional<Error> on_no_reply(std::size_t site, const std::string& why, Time now, bool closed = false);
+  void on_no_reply(std::size_t site, const std::string& why, Time now, bool closed = false);
 
   // What people should know since the latest reply; nothing: as before.
   [[nodiscard]] std::optional<std::string> take_warning(std::size_t site);
@@ -64,6 +65,11 @@ class Supervisor {
   // The site's data plane does not know the job. Heartbeats go on, faster: their replies give the reason.
   void on_job_dropped(std::size_t site) { sites_[site].dropped = true; }
   [[nodiscard]] Duration interval() const;  // between heartbeats
+
+  // Aggregators that have been silent for too long, at `now`; this rank meant to look at `meant`, as next_look() said.
+  [[nodiscard]] std::optional<Error> look(Time now, Time meant);
+  [[nodiscard]] Time next_look() const;
+  [[nodiscard]] Duration silence(std::size_t site, Time now) const { return now - sites_[site].liveness.heard(); }
 
   // A rank that left will not contribute: waiting for it would last until the deadline.
   [[nodiscard]] std::optional<Error> check_left(const std::optional<Stall>& stall) const;
@@ -82,10 +88,10 @@ class Supervisor {
   struct Site {
     Liveness liveness{};
     bool dropped = false;
-    RankSet missing{};       // as it last said
-    std::string warning{};   // likewise
-    bool warned = true;      // people know of it
-    Time next_look = never;  // at the latest
+    RankSet missing{};      // as it last said
+    std::string warning{};  // likewise
+    bool warned = true;     // people know of it
+    std::string why{};      // the latest heartbeat has no answer
   };
 
   // Adds the missing ranks from the aggregator's heartbeats, where a lane cannot know them.

@@ -186,7 +186,7 @@ void FlightRecorder::look_at_stalls(Kept& kept, const JobReport& job, Time now) 
   stall->chunk.missing = oldest->missing;
   // A rank that has left answers no more: nothing will come of it.
   const RankSet missing = rank_set(oldest->missing);
-  const RankSet gone = missing.minus(missing.minus(kept.left)).minus(kept.deserters);
+  const RankSet gone = missing.in_both(kept.left).minus(kept.deserters);
   if (gone.empty() || now == stall->since) return;
   kept.deserters = kept.deserters.united(gone);
   add(kept.record, {now, "deserted", gone.front(), chunk_in_words(*oldest) + ", which left before"});

@@ -350,6 +350,9 @@ class CheckedRegistry {
   if (input.ConsumeBool()) {
     request.recovers = true;
     request.aggregators.assign(input.PickValueInArray<std::size_t>({1, 1, 1, 2, 256}), "aggregator:1");
+    request.site = input.PickValueInArray<std::uint32_t>({0, 0, 0, 1, 255, UINT32_MAX});
+    request.reached = session::SiteSet::first(input.PickValueInArray<std::uint32_t>({1, 1, 1, 2, 256}));
+    request.standbys = input.PickValueInArray<std::uint32_t>({0, 0, 0, 1, 255});
     if (input.ConsumeBool()) {
       request.progress.next = input.PickValueInArray<std::uint64_t>({0, 5, 6, 7, 5000, UINT64_MAX / 2});
       request.progress.kept =

@@ -59,7 +59,10 @@ session::JoinRequest request() {
   r.switch_address = "leaf:1";
   r.recovers = true;
   r.progress = {9, 6, {11}};
-  r.aggregators = {"a:1", "b:2"};
+  r.aggregators = {"a:1", "b:2", "c:3"};
+  r.standbys = 1;
+  r.site = 1;
+  r.reached = session::SiteSet::first(3);
   r.former_epoch = 8;
   r.own = own_part(ring_ask());
   r.local_ticket = 12;
@@ -89,6 +92,7 @@ session::Admission admission() {
   a.placement = {{"leaf:1", "top:1"}, {1, session::Placement::at_server}, {0, 0, session::Placement::at_server}};
   a.resumption = {8, {{8, 1}, {11, 2}}};
   a.own = own_part(ring_grant());
+  a.sites = session::SiteSet::first(2);
   a.local = true;
   a.why_not_local = "rank 0 is without";
   return a;
@@ -184,7 +188,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(Join{request(), milliseconds(1500)}));
   EXPECT_EQ("same", again(Life{1, 2, 3, {session::FailureCause::mismatch, "why"}}));
   EXPECT_EQ("same", again(Beat{{1, 2, 3, {}}}));
-  EXPECT_EQ("same", again(Beat{{1, 2, 3, {}}, "barrier, tag 7"}));
+  EXPECT_EQ("same", again(Beat{{1, 2, 3, {}}, "barrier, tag 7", session::SiteSet::first(2)}));
   EXPECT_EQ("same", again(installation(), jobs::read_installation));
   EXPECT_EQ("same", again(ring(), read_ring));
   jobs::AtpInstallation sealed_installation = installation();
@@ -211,7 +215,9 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "died", 0, RankSet::first(2), true, RankSet::first(1024)}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true, "switch 2 is away"}));
-  EXPECT_EQ("same", again(session::HeartbeatReply{State::running, "", {}, {}, false, {}, false, "", {{3, "barrier"}}}));
+  EXPECT_EQ("same",
+            again(session::HeartbeatReply{
+                State::running, "", {}, {}, false, {}, false, "", {{3, "barrier"}}, {}, session::SiteSet::first(2)}));
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));
@@ -290,8 +296,10 @@ TEST(Border, NumbersAndBytesThatDoNotFit) {
 TEST(Border, TheFingerprintIsThatOfTheseLayouts) {
   EXPECT_EQ(16U, fingerprint().size());
   const std::string all = layouts();
-  EXPECT_NE(std::string::npos,
-            all.find("heartbeat: 1 job_epoch: number; 2 rank: number; 3 rank_epoch: number; 4 call: text 255; \n"))
+  EXPECT_NE(
+      std::string::npos,
+      all.find(
+          "heartbeat: 1 job_epoch: number; 2 rank: number; 3 rank_epoch: number; 4 call: text 255; 5 seen: 256 ranks; \n"))
       << all;
   EXPECT_NE(std::string::npos, all.find("9 endpoints: 64 times {1 address: 16 bytes; 2 port: number; 3 scope: number; }"));
   for (const char* const own : {"pool_slots: number", "folded_epochs: number", "memory_key: number", "max_members: number",
@@ -642,7 +650,7 @@ TEST(Border, RepliesThatMakeNoSense) {
                                     {"cannot continue", [](auto& m) { m.view.hopeless = "\n"; }}});
   std::string ranks;
   protozero::pbf_writer(ranks).add_packed_uint32(3, &max_world_size, &max_world_size + 1);
-  EXPECT_NE(std::string::npos, parse<InstallReply>(ranks).why().find("has a rank above 4095"));
+  EXPECT_NE(std::string::npos, parse<InstallReply>(ranks).why().find("has a number above 4095"));
   const std::vector<std::uint32_t> many(max_world_size + 1, 0);
   ranks.clear();
   protozero::pbf_writer(ranks).add_packed_uint32(3, many.begin(), many.end());

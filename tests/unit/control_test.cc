@@ -199,6 +199,7 @@ TEST(Control, ProgressAndWhereToGoOnAreCarried) {
   session::JoinRequest ahead = request(0, 2), behind = request(1, 2);
   ahead.recovers = behind.recovers = true;
   ahead.aggregators = behind.aggregators = {test.server->address()};
+  ahead.reached = behind.reached = session::SiteSet::first(1);
   ahead.progress = {9, 6, {11}};
   behind.progress = {8, 8, {}};
   session::Admission other;

@@ -23,6 +23,7 @@ std::string name_of(const Rank::Action& action) {
       return "beat " + std::to_string(beat.site) + " " + std::to_string(beat.life.job_epoch) +
              (beat.call.empty() ? "" : ": " + beat.call);
     }
+    std::string operator()(const Rank::Look& look) { return "look " + std::to_string(look.aggregator); }
     std::string operator()(const Rank::Leave& leave) {
       return "leave " + std::to_string(leave.site) + " " + std::to_string(leave.life.job_epoch);
     }
@@ -59,14 +60,17 @@ class RankTest : public testing::Test, protected Rank::Operations {
     config.job = "train";
     config.rank = 1;
     config.aggregators = {"a:1", "b:2"};
+    config.standbys = standbys;
     config.recovers = recovers;
     config.recovery = 10s;
     config.pause = [] { return pause; };
     rank.emplace(std::move(config), static_cast<Rank::Operations&>(*this));
   }
 
-  static Admission admission(std::uint64_t job_epoch, std::uint32_t packet_elements = 256) {
+  static Admission admission(std::uint64_t job_epoch, std::uint32_t packet_elements = 256,
+                             SiteSet sites = SiteSet::first(2)) {
     Admission admission;
+    admission.sites = sites;
     admission.job_epoch = job_epoch;
     admission.rank_epoch = static_cast<std::uint32_t>(job_epoch + 1);
     admission.packet_elements = packet_elements;
@@ -91,12 +95,35 @@ class RankTest : public testing::Test, protected Rank::Operations {
     EXPECT_TRUE(rank->running());
   }
 
+  static SiteSet only(std::uint32_t number) {
+    SiteSet set;
+    set.insert(number);
+    return set;
+  }
+  // It runs at these alone.
+  void begin_at(const SiteSet& sites) {
+    join(true);
+    rank->on_admitted(sites.front(), admission(20, 256, sites), start);
+    rank->on_started(start);
+    rank->on_timer(start);
+    EXPECT_EQ((Names{"cancel 0", "start", "look 0", "beat 0 20"}), actions());
+  }
+  // Where it is about to join.
+  void expect_sites(const std::vector<std::string>& addresses) {
+    std::vector<std::string> tried;
+    for (const Rank::Action& action : rank->take_actions()) {
+      if (const auto* prepare = std::get_if<Rank::Prepare>(&action)) tried = prepare->aggregators;
+    }
+    EXPECT_EQ(addresses, tried);
+  }
+
   void expect_error(ErrorCode code, const std::string& words) {
     ASSERT_TRUE(error);
     EXPECT_EQ(code, error->code()) << error->what();
     EXPECT_NE(std::string::npos, std::string(error->what()).find(words)) << error->what();
   }
 
+  std::uint32_t standbys = 0;
   std::optional<Rank> rank;
   std::optional<Error> error;
   std::optional<Stall> stall;
@@ -364,11 +391,141 @@ TEST_F(RankTest, JoinsAgainAndNamesTheLifeThatItGaveUp) {
   EXPECT_TRUE(request.recovers);
   EXPECT_EQ(21, request.former_epoch);
   EXPECT_EQ((std::vector<std::string>{"a:1", "b:2"}), request.aggregators);  // the job's, reached or not
-  rank->on_admitted(0, admission(30), start + 1s);
+  EXPECT_EQ(1, request.site);
+  EXPECT_EQ(only(1), request.reached);
+  rank->on_admitted(0, admission(30, 256, only(1)), start + 1s);
   EXPECT_EQ(Names{"start"}, actions());
   rank->on_started(start + 1s);
   rank->on_timer(start + 1s);
-  EXPECT_EQ(Names{"beat 0 30"}, actions());
+  EXPECT_EQ((Names{"look 0", "beat 0 30"}), actions());
+}
+
+// Other ranks do not reach them, or they stand by.
+TEST_F(RankTest, PartsFromAggregatorsThatDoNotServeTheLife) {
+  join(true);
+  rank->on_refused(0, Error(ErrorCode::refused, "full"), start);
+  rank->on_admitted(1, admission(20, 256, only(1)), start);
+  EXPECT_EQ(Names{"start"}, actions());
+  ASSERT_EQ(1U, rank->admissions().size());
+  EXPECT_EQ(20, rank->admissions()[0].job_epoch);
+  join(true);
+  rank->on_admitted(1, admission(20, 256, only(1)), start);
+  EXPECT_EQ((Names{"cancel 0", "start"}), actions());
+  rank->on_started(start);
+  rank->on_timer(start);
+  EXPECT_EQ((Names{"look 0", "beat 0 20"}), actions());
+  rank->on_lane_failure(0, {LaneFailure::Kind::changed_sum, 7, 0, 0, {}}, start);
+  static_cast<void>(actions());
+  expect_error(ErrorCode::aggregator_lost, "aggregator b:2");  // sites are numbered anew
+}
+
+TEST_F(RankTest, AggregatorsDisagreeThatNameDifferentOnes) {
+  join(true);
+  rank->on_admitted(0, admission(10), start);
+  rank->on_admitted(1, admission(20, 256, only(1)), start);
+  EXPECT_EQ((Names{"end", "leave 0 10", "leave 1 20"}), actions());
+  expect_error(ErrorCode::refused, "do not agree on the aggregators that serve it");
+}
+
+// It comes back once all ranks hear it, as an aggregator says that they tell.
+TEST_F(RankTest, LooksForAnAggregatorThatItMisses) {
+  begin_at(only(1));
+  rank->on_looked(0, false, start + 1ms);
+  EXPECT_EQ(start + beat_interval, rank->next_timeout());
+  rank->on_timer(start + look_interval);
+  rank->on_looked(0, true, start + look_interval);
+  rank->on_reply(0, running, start + look_interval);
+  static_cast<void>(actions());
+  rank->on_timer(start + look_interval + beat_interval);
+  const auto beats = rank->take_actions();
+  ASSERT_EQ(1U, beats.size());
+  EXPECT_EQ(only(0), std::get<Rank::Beat>(beats[0]).seen);
+  HeartbeatReply reply = running;
+  rank->on_reply(0, reply, start + 2s);
+  EXPECT_EQ(Names{}, actions());
+  reply.returned = only(0);
+  rank->on_reply(0, reply, start + 2s);
+  EXPECT_EQ(Names{"suspend"}, actions());
+  expect_error(ErrorCode::aggregator_restarted, "aggregator a:1 answers all ranks of job 'train' again");
+}
+
+// Not all ranks could join it after all: no job may begin again each second for that.
+TEST_F(RankTest, LeavesAnAggregatorAloneThatDidNotComeBack) {
+  begin_at(only(1));
+  Time now = start;
+  std::vector<Duration> pauses;
+  for (int i = 0; i < 9; ++i) {
+    rank->on_looked(0, true, now);
+    HeartbeatReply reply = running;
+    reply.returned = only(0);
+    rank->on_reply(0, reply, now);
+    rank->on_timer(now + pause);
+    rank->on_prepared({"a:1", "b:2"}, never, now + pause);
+    rank->on_admitted(1, admission(20, 256, only(1)), now + pause);
+    rank->on_started(now + pause);
+    const Time began = now + pause;
+    static_cast<void>(actions());
+    for (Names names; names.empty() || names.front() != "look 0"; names = actions()) {
+      now = std::min(rank->next_timeout(), now + beat_interval);
+      rank->on_reply(0, running, now);
+      rank->on_timer(now);
+    }
+    pauses.push_back(now - began);
+  }
+  EXPECT_EQ((std::vector<Duration>{1s, 2s, 4s, 8s, 16s, 32s, 64s, 64s, 64s}), pauses);
+}
+
+// One that refused, or whose data packets do not arrive, is not asked again at once.
+TEST_F(RankTest, DoesWithoutAnAggregatorThatFailedAnAttempt) {
+  for (const bool refused : {true, false}) {
+    run(true);
+    rank->on_reply(0, forgotten, start);
+    rank->on_timer(start + pause);
+    if (refused) {
+      rank->on_prepared({"a:1", "b:2"}, never, start + pause);
+      rank->on_refused(0, Error(ErrorCode::refused, "an operator is draining this daemon"), start + pause);
+      rank->on_admitted(1, admission(30), start + pause);
+    } else {
+      rank->on_unprepared(Error(ErrorCode::unreachable, "no UDP", {.aggregator = "a:1"}), start + pause);
+    }
+    static_cast<void>(actions());
+    rank->on_timer(start + 2 * pause);
+    expect_sites({"b:2"});
+    rank->on_unprepared(Error(ErrorCode::unreachable, "nobody"), start + 2 * pause);
+    rank->on_timer(start + 2s);
+    expect_sites({"a:1", "b:2"});
+  }
+}
+
+// All ranks joined all: one that does not answer now is gone.
+TEST_F(RankTest, DoesNotWaitLongForTheLastAggregatorToDecide) {
+  run(true);
+  rank->on_reply(0, forgotten, start);
+  rank->on_timer(start + pause);
+  rank->on_prepared({"a:1", "b:2"}, never, start + pause);
+  rank->on_admitted(1, admission(30), start + 1s);
+  static_cast<void>(actions());
+  for (Time now = start + 1s; now < start + 1s + undecided_patience; now += beat_interval) rank->on_timer(now);
+  static_cast<void>(actions());
+  rank->on_timer(start + 1s + undecided_patience);
+  EXPECT_EQ((Names{"cancel 0", "retry", "leave 1 30"}), actions());
+  rank->on_timer(start + 1s + undecided_patience + pause);
+  expect_sites({"b:2"});
+}
+
+TEST_F(RankTest, StandbysAreJoinedOnlyAfterAFailure) {
+  standbys = 1;
+  make(true);
+  rank->begin(start + 30s);
+  expect_sites({"a:1"});
+  rank->on_prepared({"a:1"}, never, start);
+  rank->on_admitted(0, admission(10, 256, only(0)), start);
+  rank->on_started(start);
+  rank->on_timer(start);
+  EXPECT_EQ((Names{"join 0", "start", "beat 0 10"}), actions());  // and does not look for the standby
+  rank->on_reply(0, forgotten, start);
+  rank->on_timer(start + pause);
+  expect_sites({"a:1", "b:2"});
 }
 
 TEST_F(RankTest, AFailedAttemptIsAFormerLifeToo) {

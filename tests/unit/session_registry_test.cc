@@ -52,6 +52,13 @@ JoinRequest request(std::uint32_t rank, std::uint32_t world_size, const std::str
   return r;
 }
 
+// At the first of these aggregators, which the rank reaches all.
+void recover(JoinRequest& request, const std::vector<std::string>& aggregators) {
+  request.recovers = true;
+  request.aggregators = aggregators;
+  request.reached = SiteSet::first(static_cast<std::uint32_t>(aggregators.size()));
+}
+
 RankSet set_of(std::initializer_list<std::uint32_t> ranks) {
   RankSet set;
   for (const std::uint32_t rank : ranks) set.insert(rank);
@@ -589,7 +596,7 @@ TEST_F(RegistryTest, TheTimeInWhichTheAggregatorDidNotRunDoesNotCount) {
 
 TEST_F(RegistryTest, AnOperatorEndsARunningJobWhichDoesNotGoOn) {
   std::vector<JoinRequest> asked{request(0, 2), request(1, 2)};
-  for (JoinRequest& each : asked) each.recovers = true;
+  for (JoinRequest& each : asked) recover(each, {"a:1"});
   const auto members = admit(asked);
   const std::uint64_t epoch = members[0].job_epoch,
                       successor = registry.join(asked[0], now);  // of a rank that may have died
@@ -607,8 +614,7 @@ TEST_F(RegistryTest, AnOperatorEndsARunningJobWhichDoesNotGoOn) {
   JoinRequest again = asked[1];
   again.former_epoch = members[1].rank_epoch;
   expect_refused(again, Refusal::ended_by_operator, {"an operator at 10.0.0.9"});
-  for (JoinRequest& each : asked) each.recovers = false;
-  admit(asked);  // started anew
+  admit({request(0, 2), request(1, 2)});  // started anew
 }
 
 TEST_F(RegistryTest, AnOperatorEndsAJobThatWaitsForRanks) {
@@ -631,7 +637,7 @@ TEST_F(RegistryTest, WhoseJobIsToBeEndedMustBeSaid) {
 
 TEST_F(RegistryTest, ADrainedAggregatorLetsRunWhatRunsAndAdmitsNothingNew) {
   std::vector<JoinRequest> asked{request(0, 2), request(1, 2)};
-  for (JoinRequest& each : asked) each.recovers = true;
+  for (JoinRequest& each : asked) recover(each, {"a:1"});
   const auto members = admit(asked);
   const std::uint64_t waiting = registry.join(request(0, 2, "waits"), now);
   registry.set_draining(true, now);
@@ -1040,8 +1046,7 @@ TEST_F(GenerationTest, ALaterOneRefusesTheEarlierOnesThatWait) {
 TEST_F(GenerationTest, ALaterOneRefusesTheEarlierOnesSuccessors) {
   const auto recovering = [](std::uint64_t generation, std::uint32_t rank) {
     JoinRequest r = of(generation, rank);
-    r.recovers = true;
-    r.aggregators = {"a:1"};
+    recover(r, {"a:1"});
     return r;
   };
   static_cast<void>(admit({recovering(5, 0), recovering(5, 1)}));
@@ -1061,8 +1066,7 @@ class SurvivorsTest : public RegistryTest {
 
   static JoinRequest new_process(std::uint32_t rank) {
     JoinRequest r = request(rank, ranks);
-    r.recovers = true;
-    r.aggregators = {"a:1"};
+    recover(r, {"a:1"});
     r.survivors = 2;
     return r;
   }
@@ -1100,6 +1104,27 @@ TEST_F(SurvivorsTest, GoOnAtOnceWithoutADeadRank) {
     EXPECT_EQ(admission.rank_epochs, (std::vector{second[0].rank_epoch, second[1].rank_epoch, second[2].rank_epoch}));
     EXPECT_EQ(check(admission, again(3, first[3]), jobs::switchml_rules()).empty(), &admission == &second[2]);
   }
+}
+
+// The life after the one that was here was at others, so connections to this aggregator ended.
+TEST_F(SurvivorsTest, WaitForASlowRankAlsoWhereTheLastLifeWasNot) {
+  const auto first = start();
+  const auto from_elsewhere = [&](std::uint32_t rank) {
+    JoinRequest r = again(rank, first[rank]);
+    r.life = 2;
+    return r;
+  };
+  const std::uint64_t moved = registry.join(again(0, first[0]), now);
+  static_cast<void>(registry.cancel_join(moved, now));
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    registry.closed(first[rank].job_epoch, rank, first[rank].rank_epoch, now);
+  now += 1s;
+  const std::uint64_t zero = registry.join(from_elsewhere(0), now), one = registry.join(from_elsewhere(1), now);
+  static_cast<void>(registry.join(from_elsewhere(3), now));
+  registry.on_timer(now += 100ms);
+  EXPECT_FALSE(registry.join_outcome(zero));
+  static_cast<void>(registry.join(from_elsewhere(2), now));
+  EXPECT_EQ(registry.join_outcome(one).value().admission.value().resumption.members, RankSet::first(ranks));
 }
 
 TEST_F(SurvivorsTest, WaitForARankThatIsOnlySlow) {
@@ -1252,7 +1277,7 @@ TEST_F(SurvivorsTest, ItsWordsAreChecked) {
   bad.recovers = false;
   expect_refused(bad, Refusal::bad_parameters, {"require recovery"});
   bad = new_process(0);
-  bad.aggregators = {"a:1", "b:1"};
+  recover(bad, {"a:1", "b:1"});
   expect_refused(bad, Refusal::bad_parameters, {"several aggregators", "at least 3"});
   bad = new_process(0);
   bad.members = set_of({4});
@@ -1269,8 +1294,7 @@ class RecoveryTest : public RegistryTest {
  protected:
   static JoinRequest recovering(std::uint32_t rank, std::uint32_t world_size) {
     JoinRequest r = request(rank, world_size);
-    r.recovers = true;
-    r.aggregators = {"a:1", "b:1"};
+    recover(r, {"a:1", "b:1"});
     return r;
   }
   std::vector<Admission> start(std::uint32_t world_size) {
@@ -1425,11 +1449,77 @@ TEST_F(RecoveryTest, TheSuccessorOfARankThatLeftWaitsForTheOthers) {
 TEST_F(RecoveryTest, RanksMustMeetAtTheSameAggregators) {
   static_cast<void>(registry.join(recovering(0, 2), now));
   JoinRequest other = recovering(1, 2);
-  other.aggregators = {"b:1"};
+  recover(other, {"b:1"});
   expect_refused(other, Refusal::parameters_differ, {"rank 1", "joins at b:1", "rank 0 at a:1, b:1"});
   other = recovering(1, 2);
   other.recovers = false;
+  other.reached = {};
   expect_refused(other, Refusal::parameters_differ, {"recovery"});
+  other = recovering(1, 2);
+  other.standbys = 1;
+  expect_refused(other, Refusal::parameters_differ, {"standbys 1, rank 0 with 0"});
+}
+
+// Which aggregators serve a life: those that all of its ranks reach.
+class SitesTest : public RegistryTest {
+ protected:
+  // At aggregator `site` of three.
+  static JoinRequest at(std::uint32_t site, std::uint32_t rank, std::initializer_list<std::uint32_t> reached,
+                        std::uint32_t standbys = 0) {
+    JoinRequest r = request(rank, 2);
+    recover(r, {"a:1", "b:1", "c:1"});
+    r.standbys = standbys;
+    r.site = site;
+    r.reached = sites(reached);
+    return r;
+  }
+  static SiteSet sites(std::initializer_list<std::uint32_t> numbers) {
+    SiteSet set;
+    for (const std::uint32_t number : numbers) set.insert(number);
+    return set;
+  }
+  HeartbeatReply beat(const std::vector<Admission>& ranks, std::uint32_t rank, const SiteSet& seen) {
+    return registry.heartbeat(ranks[rank].job_epoch, rank, ranks[rank].rank_epoch, now, {}, seen);
+  }
+};
+
+TEST_F(SitesTest, AreThoseThatAllRanksReach) {
+  for (const Admission& admission : admit({at(1, 0, {0, 1, 2}), at(1, 1, {1, 2})})) {
+    EXPECT_EQ(admission.sites, sites({1, 2}));
+    EXPECT_EQ(check(admission, at(1, 1, {1, 2}), jobs::switchml_rules()).empty(),
+              admission.rank_epoch == admission.rank_epochs[1]);
+    EXPECT_FALSE(check(admission, at(0, 1, {0, 1}), jobs::switchml_rules()).empty()) << "it does not serve";
+  }
+}
+
+TEST_F(SitesTest, AStandbyWaitsWhileAnotherIsReachedByAll) {
+  const std::uint64_t first = registry.join(at(2, 0, {0, 2}, 1), now), second = registry.join(at(2, 1, {0, 1, 2}, 1), now);
+  registry.on_timer(now += 30s);
+  EXPECT_FALSE(registry.join_outcome(first));
+  EXPECT_EQ(registry.slots_free(), all_slots);
+  static_cast<void>(registry.cancel_join(first, now));
+  static_cast<void>(registry.cancel_join(second, now));
+  // Each of the others is reached by one rank alone.
+  for (const Admission& admission : admit({at(2, 0, {0, 2}, 1), at(2, 1, {1, 2}, 1)}))
+    EXPECT_EQ(admission.sites, sites({2}));
+}
+
+TEST_F(SitesTest, ComeBackOnceAllRanksHearThem) {
+  const auto ranks = admit({at(0, 0, {0, 1}), at(0, 1, {0, 1})});
+  EXPECT_TRUE(beat(ranks, 0, sites({2})).returned.empty());
+  EXPECT_EQ(beat(ranks, 1, sites({2})).returned, sites({2}));
+  EXPECT_TRUE(beat(ranks, 0, {}).returned.empty());
+  EXPECT_TRUE(beat(ranks, 1, sites({2})).returned.empty());
+}
+
+TEST_F(SitesTest, OnlyPossibleOnesAreTaken) {
+  expect_refused(at(0, 0, {1, 2}), Refusal::bad_parameters, {"the aggregators that the rank reaches are not its job's"});
+  expect_refused(at(3, 0, {0, 3}), Refusal::bad_parameters, {"aggregators"});
+  expect_refused(at(UINT32_MAX, 0, {0, 1, 2}), Refusal::bad_parameters, {"aggregators"});
+  expect_refused(at(0, 0, {0}, 3), Refusal::bad_parameters, {"aggregators"});
+  JoinRequest none = request(0, 2);
+  none.reached = sites({0});
+  expect_refused(none, Refusal::bad_parameters, {"aggregators"});
 }
 
 TEST_F(RecoveryTest, ItsWordsAreChecked) {

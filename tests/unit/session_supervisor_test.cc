@@ -54,37 +54,41 @@ TEST(Supervisor, AnAggregatorThatForgotTheJobWasRestarted) {
 
 constexpr Duration silence_allowed = std::chrono::milliseconds(default_heartbeat_timeout_ms);
 
-// Looks at the site as often as a rank does, until then.
-void look(Supervisor& s, std::size_t site, Time until) {
-  for (Time now = start; now < until; now += beat_interval) EXPECT_FALSE(s.on_no_reply(site, "refused", now));
+// Looks in time, if heartbeats to the site have no answer.
+std::optional<Error> look(Supervisor& s, std::size_t site, const std::string& why, Time now, bool closed = false) {
+  s.on_no_reply(site, why, now, closed);
+  return s.look(now, now);
 }
 
 TEST(Supervisor, AnAggregatorWhoseConnectionClosedIsLostSoon) {
   Supervisor s = supervisor();
-  EXPECT_FALSE(s.on_no_reply(0, "refused", start + seconds(1), true));
+  EXPECT_FALSE(look(s, 0, "refused", start + seconds(1), true));
   EXPECT_FALSE(s.on_reply(0, running(), start + seconds(2)));  // it was connected to again
-  EXPECT_FALSE(s.on_no_reply(0, "refused", start + seconds(3), true));
-  EXPECT_FALSE(s.on_no_reply(0, "refused", start + seconds(4), true));
-  expect(s.on_no_reply(0, "refused", start + seconds(3) + reconnect_allowed, true), ErrorCode::aggregator_lost, {"a:1"});
+  EXPECT_FALSE(look(s, 0, "refused", start + seconds(3), true));
+  EXPECT_FALSE(look(s, 0, "refused", start + seconds(4), true));
+  EXPECT_EQ(start + seconds(3) + reconnect_allowed, s.next_look());
+  expect(look(s, 0, "refused", s.next_look(), true), ErrorCode::aggregator_lost, {"a:1"});
 }
 
 // A rank that was stopped has heard nobody meanwhile.
 TEST(Supervisor, TheJudgesOwnPauseDoesNotCount) {
   Supervisor s = supervisor();
   EXPECT_FALSE(s.on_reply(0, running(), start));
-  EXPECT_FALSE(s.on_no_reply(0, "late", start + std::chrono::minutes(10)));
-  EXPECT_FALSE(s.on_no_reply(0, "late", start + std::chrono::minutes(10) + seconds(1)));
+  EXPECT_FALSE(s.look(start + std::chrono::minutes(10), start + beat_interval));
+  EXPECT_FALSE(look(s, 0, "late", start + std::chrono::minutes(10) + seconds(1)));
 }
 
 TEST(Supervisor, OnlyLongSilenceIsAnError) {
   Supervisor s = supervisor();
-  look(s, 0, start + seconds(2));
+  EXPECT_FALSE(look(s, 0, "refused", start + seconds(2)));
   EXPECT_FALSE(s.on_reply(0, running(), start + seconds(2)));
-  look(s, 0, start + seconds(2) + silence_allowed);
-  EXPECT_FALSE(s.on_no_reply(0, "refused", start + seconds(2) + silence_allowed - milliseconds(1)));
-  expect(s.on_no_reply(0, "refused", start + seconds(2) + silence_allowed), ErrorCode::aggregator_lost,
+  EXPECT_FALSE(s.on_reply(1, running(), start + seconds(3)));
+  EXPECT_FALSE(look(s, 0, "refused", start + seconds(2) + silence_allowed - milliseconds(1)));
+  expect(look(s, 0, "refused", start + seconds(2) + silence_allowed), ErrorCode::aggregator_lost,
          {"a:1", "15.0 s", "train", "rank 2", "refused"});
-  expect(s.on_no_reply(1, "refused", start + silence_allowed), ErrorCode::aggregator_lost, {"b:2"});
+  EXPECT_FALSE(s.on_reply(0, running(), start + seconds(4)));
+  expect(s.look(start + seconds(3) + silence_allowed, start + seconds(3) + silence_allowed), ErrorCode::aggregator_lost,
+         {"b:2", "no answer"});
 }
 
 TEST(Supervisor, ADroppedJobIsAskedAboutSoonerAndBelieved) {
@@ -93,8 +97,8 @@ TEST(Supervisor, ADroppedJobIsAskedAboutSoonerAndBelieved) {
   EXPECT_EQ(beat_retry_interval, s.interval());
   EXPECT_FALSE(s.on_reply(0, running(), start));
   expect(s.on_reply(1, running(), start), ErrorCode::aggregator_restarted, {"b:2", "no longer serves"});
-  look(s, 1, start + silence_allowed);
-  expect(s.on_no_reply(1, "refused", start + silence_allowed), ErrorCode::aggregator_lost,
+  EXPECT_FALSE(s.on_reply(0, running(), start + seconds(1)));
+  expect(look(s, 1, "refused", start + silence_allowed), ErrorCode::aggregator_lost,
          {"b:2 no longer serves this job, and has not answered"});
 }
 
