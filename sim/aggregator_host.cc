@@ -127,7 +127,7 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
 
 void AggregatorHost::settle(Time now) {
   for (const auto& silent : installations_.take_silent(now)) {
-    aggregator_.registry().fail(silent.job_epoch, "switch " + silent.switch_id + " has not answered", now);
+    aggregator_.registry().fail(silent.job_epoch, "switch " + silent.switch_id + " has not answered", now, silent.switch_id);
   }
   const auto ready = [&](std::uint64_t epoch) { return installations_.ready(epoch, now); };
   session::Rendezvous::Step step;
@@ -165,7 +165,7 @@ void AggregatorHost::start(const session::StartJob& start, Time now) {
   checked_->on_start(start, plan);
   jobs_[epoch] = {start, std::move(served), static_cast<std::uint32_t>(&plan - scenario_.jobs.data())};
   aggregator_.on_started(start);
-  if (!installations_.add(epoch, start.admission.placement, now, start.switches_needed)) {
+  if (!installations_.add(epoch, start.admission.placement, now, start.switches_needed, start.switch_patience)) {
     throw Violation("there are more switches than a process tells of jobs");
   }
 }

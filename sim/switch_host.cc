@@ -32,6 +32,8 @@ void SwitchHost::on_call(const ControlCall& call, Time now) {
     surroundings_.reply(id(), call.from, {call.number, id(), Greeted{switch_id, lanes_.endpoints(), instance_}});
   } else if (const auto* to_install = std::get_if<InstallCall>(&call.what)) {
     install(call, *to_install, now);
+  } else if (std::holds_alternative<BeatCall>(call.what)) {  // of a rank that looks for this switch
+    surroundings_.reply(id(), call.from, {call.number, id(), session::HeartbeatReply{}});
   } else if (const auto* to_remove = std::get_if<RemoveCall>(&call.what)) {
     remove(to_remove->job_epoch);
     surroundings_.reply(id(), call.from, {call.number, id(), Removed{switch_id}});

@@ -53,6 +53,7 @@ void WorkerHost::launch(Time now) {
   config.rank = place_.rank;
   config.aggregators = addresses(aggregators_);
   config.standbys = plan().standbys;
+  if (may_move()) config.switch_address = switch_address();
   config.predecessor = protocol_.predecessor(place_.rank, plan().workers);
   config.recovers = plan().recovers;
   config.survivors = plan().survivors;
@@ -91,6 +92,7 @@ void WorkerHost::carry_out(const session::Rank::Prepare& prepare, Time now) {
   ++attempt_;
   join_deadline_ = prepare.again ? now + scenario_.connect_deadline : prepare.deadline;
   const std::vector<std::string> all = addresses(aggregators_);
+  past_switch_ = prepare.past_switch;
   reached_.clear();
   asked_.clear();
   for (const std::string& address : prepare.aggregators) {
@@ -145,7 +147,7 @@ void WorkerHost::prepared(Time now) {
   const std::vector<std::string> all = addresses(aggregators_);
   std::vector<std::string> reached;
   for (const Site& site : sites_) reached.push_back(all[site.number]);
-  rank_->on_prepared(std::move(reached), join_deadline_, now);
+  rank_->on_prepared(std::move(reached), join_deadline_, now, past_switch_);
 }
 
 void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
@@ -169,18 +171,19 @@ void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
   }
   if (log_) request.progress = log_->progress();
   rank_->complete(join.site, request);
-  if (!plan().switch_of_rank.empty()) {
-    // A restarted host may be in another rack (ATP §A.3), if that has room for one more rank and sums do not depend on the
-    // placement.
-    const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
-    const bool may_move = plan().workers + all < 32 && plan().numbers != Numbers::in_order;
-    const std::uint32_t moved = may_move ? place_.life : 0;
-    const std::uint32_t at = plan().switch_of_rank[place_.rank];
-    if (at != session::Placement::at_server) request.switch_address = std::to_string((at + moved) % all);
-  }
+  if (!past_switch_) request.switch_address = switch_address();
   protocol_.complete(request, scenario_, plan(), attempt_number());
   site.join = next_call_++;
   call(join.site, site.join, JoinCall{std::move(request)});
+}
+
+// A restarted host may be in another rack (ATP §A.3), if that has room for one more rank and sums do not depend on the
+// placement.
+std::string WorkerHost::switch_address() const {
+  if (plan().switch_of_rank.empty() || plan().switch_of_rank[place_.rank] == session::Placement::at_server) return "";
+  const auto all = static_cast<std::uint32_t>(scenario_.parent_of_switch.size());
+  const std::uint32_t moved = may_move() ? place_.life : 0;
+  return std::to_string((plan().switch_of_rank[place_.rank] + moved) % all);
 }
 
 void WorkerHost::carry_out(const session::Rank::Cancel& cancel, Time) {
@@ -194,9 +197,11 @@ void WorkerHost::carry_out(const session::Rank::Beat& beat, Time) {
 }
 
 void WorkerHost::carry_out(const session::Rank::Look& look, Time now) {
-  const auto number = static_cast<std::uint32_t>(look.aggregator);
-  looked_[next_call_] = {number, now + session::look_patience};
-  surroundings_.call(id(), aggregators_[number], {next_call_++, id(), BeatCall{}});
+  looked_[next_call_] = {look.number, now + session::look_patience};
+  const HostId host = look.number == session::Rank::own_switch
+                          ? switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(switch_address())))
+                          : aggregators_[look.number];
+  surroundings_.call(id(), host, {next_call_++, id(), BeatCall{}});
 }
 
 void WorkerHost::carry_out(const session::Rank::Leave& leave, Time) {
@@ -245,6 +250,10 @@ void WorkerHost::carry_out(const session::Rank::Start& start, Time now) {
     job_epochs_[sites.back().number] = admissions[i].job_epoch;
   }
   sites_ = std::move(sites);
+  if (sites_.size() < aggregators_.size() - plan().standbys) ++tally_.events["ran_without_an_aggregator"];
+  if (plan().standbys != 0 && sites_.front().number >= aggregators_.size() - plan().standbys)
+    ++tally_.events["ran_at_a_standby"];
+  if (past_switch_) ++tally_.events["went_around_its_switch"];
   // Connections to the life before end.
   for (const auto& [number, closed] : std::exchange(connected_, {}))
     surroundings_.call(id(), aggregators_[number], {next_call_++, id(), closed});

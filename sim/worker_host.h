@@ -77,7 +77,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
     std::uint64_t join = 0, beat = 0;  // the calls that are answered to the machine; 0: none
   };
   struct Looked {
-    std::uint32_t number = 0;
+    std::size_t number = 0;
     Time until{};
   };
   struct Lane {
@@ -110,6 +110,10 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   [[nodiscard]] bool recovering() const { return log_.has_value(); }
   [[nodiscard]] std::string name() const { return plan().name + " rank " + std::to_string(place_.rank); }
   [[nodiscard]] std::uint32_t measured_elements() const;
+  [[nodiscard]] bool may_move() const {
+    return plan().workers + scenario_.parent_of_switch.size() < 32 && plan().numbers != Numbers::in_order;
+  }
+  [[nodiscard]] std::string switch_address() const;
   void launch(Time now);
   void carry_out(Time now);  // the session machine's actions
   void carry_out(const session::Rank::Prepare&, Time now);
@@ -164,6 +168,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   std::map<std::uint64_t, Looked> looked_;
   Time reached_by_ = never;
   std::vector<std::uint32_t> reached_;
+  bool past_switch_ = false;
   Time join_deadline_ = never;
   std::map<std::uint32_t, CloseCall> connected_;  // to aggregators of the life that runs, by number
   std::vector<std::uint64_t> job_epochs_;         // at each aggregator; 0: it does not serve this life

@@ -131,7 +131,8 @@ std::string TopText::of_daemon(const Answer& answer) {
     const auto found = rates ? rates->jobs.find(telemetry::key_of(job))
                              : std::map<telemetry::Rates::Key, telemetry::JobRates>::const_iterator();
     const bool known = rates && found != rates->jobs.end() && job.job.running;
-    const std::string rest = job.job.failure.empty() ? waits_for(job) : job.job.failure;
+    std::string rest = job.job.failure.empty() ? waits_for(job) : job.job.failure;
+    for (const std::string& absent : job.job.absent) rest += (rest.empty() ? "without " : ", without ") + absent;
     text += row(full_name(job.job.job, job.job.tenant), telemetry::state_of(job.job), job.job.protocol,
                 std::to_string(job.job.joined.size()) + "/" + std::to_string(job.job.world_size),
                 known ? scaled(found->second.bits_in, "bit/s") : "", known ? scaled(found->second.packets_in, "") : "",

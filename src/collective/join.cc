@@ -230,9 +230,11 @@ std::unique_ptr<Attempt> prepare(Options options, const MakeRank& make, Time dea
   return attempt;
 }
 
-std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, std::uint32_t packet_elements, Time deadline) {
+std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, std::uint32_t packet_elements, bool past,
+                                       Time deadline) {
   options.packet_elements = packet_elements;
-  const Time reached_by = std::min(deadline, now() + (options.survivors == 0 ? reach_again : reach_soon));
+  const milliseconds patience = options.survivors == 0 ? reach_again : reach_soon;
+  Time reached_by = std::min(deadline, now() + patience);
   std::vector<std::string> found = reachable_ones(options, reached_by, false);
   if (found.empty()) {
     throw Error(ErrorCode::unreachable, options.aggregators.size() == 1
@@ -240,12 +242,14 @@ std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, st
                                             : "none of the aggregators can be reached");
   }
   options.aggregators = std::move(found);
+  reached_by = std::min(deadline, now() + patience);
   auto attempt = attempt_with(std::move(options), make, std::min(deadline, now() + longest_join));
   RankProtocol& protocol = *attempt->protocol;
   const std::string at = protocol.switch_address();
-  if (protocol.can_pass_switch() && !at.empty() &&
-      !reachable(attempt->options, at, std::min(deadline, now() + reach_again), false))
+  if (protocol.can_pass_switch() && !at.empty() && (past || !reachable(attempt->options, at, reached_by, false))) {
     protocol.pass_switch();
+    attempt->past_switch = true;
+  }
   reach_all(*attempt);
   return attempt;
 }

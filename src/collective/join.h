@@ -30,13 +30,15 @@ struct Attempt {
   Time deadline{};
   std::unique_ptr<RankProtocol> protocol;  // refers to `options`
   Reach reach;
+  bool past_switch = false;
 };
 
 // Each throws Error: unreachable, refused, deadline. If the job recovers: over those aggregators that can be reached.
 [[nodiscard]] std::unique_ptr<Attempt> prepare(Options options, const MakeRank& make, Time deadline);
-// For a job that has run, with packets of `packet_elements`; without the rank's switch if need be.
+// For a job that has run, with packets of `packet_elements`; without the rank's switch if that does not answer, or `past`
+// it.
 [[nodiscard]] std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, std::uint32_t packet_elements,
-                                                     Time deadline);
+                                                     bool past, Time deadline);
 
 // All but what depends on earlier attempts (session::Rank::complete) and the progress.
 [[nodiscard]] session::JoinRequest request_of(const Attempt& attempt, const Site& site);

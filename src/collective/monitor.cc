@@ -33,6 +33,7 @@ session::Rank::Config config_of(const Options& options, const RankProtocol& prot
   config.aggregators.insert(config.aggregators.end(), options.standbys.begin(), options.standbys.end());
   config.standbys = static_cast<std::uint32_t>(options.standbys.size());
   config.predecessor = protocol.predecessor();
+  if (protocol.can_pass_switch()) config.switch_address = protocol.switch_address();
   config.recovers = options.recovery.count() > 0;
   config.recovery = runtime::bounded(options.recovery);
   config.survivors = options.survivors;
@@ -53,7 +54,10 @@ std::string in_words(const RankSet& members, std::uint32_t world_size) {
 }  // namespace
 
 Monitor::Monitor(const Options& options, MakeRank make)
-    : options_(options), make_(std::move(make)), rank_(config_of(options_, *make_(options_)), *this) {
+    : options_(options),
+      make_(std::move(make)),
+      switch_address_(make_(options_)->switch_address()),
+      rank_(config_of(options_, *make_(options_)), *this) {
   if (options.first_operation) progress_ = {*options.first_operation, *options.first_operation, {}};
 }
 
@@ -257,7 +261,7 @@ void Monitor::carry_out(const session::Rank::Prepare& prepare) {
   const auto reach = [this, prepare] {
     Options some = options_;
     some.aggregators = prepare.aggregators;
-    return prepare.again ? prepare_again(std::move(some), make_, packet_elements_, prepare.deadline)
+    return prepare.again ? prepare_again(std::move(some), make_, packet_elements_, prepare.past_switch, prepare.deadline)
                          : collective::prepare(std::move(some), make_, prepare.deadline);
   };
   const auto done = [this](std::unique_ptr<Attempt>& attempt) {
@@ -272,7 +276,8 @@ void Monitor::carry_out(const session::Rank::Prepare& prepare) {
     }
     calling_.assign(clients_.size(), false);
     joining_->stops.resize(clients_.size());
-    rank_.on_prepared(std::move(addresses), never, now());  // each call has its deadline, and brings the reason
+    const bool past = joining_->attempt->past_switch;
+    rank_.on_prepared(std::move(addresses), never, now(), past);  // each call has its deadline, and brings the reason
   };
   beside(reach, done, [this](const Error& error) { rank_.on_unprepared(error, now()); });
 }
@@ -348,9 +353,11 @@ void Monitor::carry_out(const session::Rank::Beat& beat) {
 }
 
 void Monitor::carry_out(const session::Rank::Look& look) {
-  const control::ClientOptions options{options_.aggregators[look.aggregator], options_.token, options_.tls_ca};
-  looking_.erase(look.aggregator);
-  const auto client = looking_.try_emplace(look.aggregator, options).first;
+  const std::string& address =
+      look.number == session::Rank::own_switch ? switch_address_ : options_.aggregators[look.number];
+  looking_.erase(look.number);
+  const auto client =
+      looking_.try_emplace(look.number, control::ClientOptions{address, options_.token, options_.tls_ca}).first;
   client->second.begin_hello(std::chrono::duration_cast<milliseconds>(session::look_patience));
 }
 

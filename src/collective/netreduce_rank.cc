@@ -74,6 +74,9 @@ class RingRank : public RankProtocol {
   }
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
+  // Sums of floats are formed in the tree's order, so they may have other last bits then.
+  [[nodiscard]] bool can_pass_switch() const override { return true; }
+  void pass_switch() override { settings_.switch_address.clear(); }
 
   [[nodiscard]] std::optional<std::uint32_t> predecessor() const override {
     return jobs::predecessor_of(options().rank, options().world_size);
@@ -117,7 +120,7 @@ class RingRank : public RankProtocol {
   }
 
  private:
-  const NetReduce settings_;
+  NetReduce settings_;
 };
 
 class UdpRingRank final : public RingRank {

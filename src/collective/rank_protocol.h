@@ -52,8 +52,7 @@ class RankProtocol {
 
   // The switch that the rank is at; empty: none.
   [[nodiscard]] virtual std::string switch_address() const { return {}; }
-  // Recovery, if that switch cannot be reached: whether the rank can bypass it (ATP; in another tree, NetReduce's sums would
-  // differ).
+  // Recovery, if that switch cannot be reached: whether the rank can go around it, and join without one.
   [[nodiscard]] virtual bool can_pass_switch() const { return false; }
   virtual void pass_switch() {}
 

@@ -105,6 +105,8 @@ class SwitchMlRank final : public RankProtocol {
   }
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
+  [[nodiscard]] bool can_pass_switch() const override { return true; }
+  void pass_switch() override { settings_.switch_address.clear(); }
 
   [[nodiscard]] Reach reach(Time deadline) override {
     Reach reach;
@@ -286,7 +288,7 @@ class SwitchMlRank final : public RankProtocol {
     return chip;
   }
 
-  const SwitchMl settings_;
+  SwitchMl settings_;
   std::optional<jobs::ChipProfile> chip_;  // of the aggregators, once they are reached
 };
 

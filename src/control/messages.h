@@ -317,6 +317,7 @@ void fields(Archive& a, HeartbeatReply& m) {
   a.list(9, "calls", m.calls, most_stated_calls);
   a.ranks(10, "waiting", m.waiting);
   a.ranks(11, "returned", m.returned);
+  a.text(12, "lost_switch", m.lost_switch, longest_name);
 }
 // A job that an operator wants to end, or explained.
 template <class Archive>

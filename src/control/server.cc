@@ -610,10 +610,10 @@ struct Server::Impl {
   void start_telling() {
     SwitchTellerEvents events;
     events.ready = [this](std::uint64_t) { wake(); };
-    events.failed = [this](std::uint64_t job_epoch, const std::string& why) {
+    events.failed = [this](std::uint64_t job_epoch, const std::string& switch_id, const std::string& why) {
       {
         const Lock lock(*this);
-        aggregator.registry().fail(job_epoch, why, now());
+        aggregator.registry().fail(job_epoch, why, now(), switch_id);
       }
       wake();
     };

@@ -78,9 +78,7 @@ struct SwitchTeller::Impl {
       for (const std::uint64_t epoch : std::exchange(crowded, {})) turn_away(epoch, lock);
       for (const std::uint64_t epoch : installations.take_moved()) place(epoch, lock);
       for (const auto& silent : installations.take_silent(now())) {
-        fail(silent.job_epoch, silent.switch_id,
-             "it has not answered for " + std::to_string(session::installation_lease / std::chrono::seconds(1)) + " s",
-             lock);
+        fail(silent.job_epoch, silent.switch_id, "it has not answered for " + session::in_seconds(silent.silence), lock);
       }
       for (const std::uint64_t epoch : installations.take_ready(now())) say_ready(epoch, lock);
       for (auto& due : installations.take_due(now())) begin(std::move(due), lock);
@@ -181,7 +179,7 @@ struct SwitchTeller::Impl {
       } else if (refused) {
         installations.on_uninstalled(due.switch_id);
       } else {
-        installations.on_failure(due.switch_id, now());
+        installations.on_failure(due.switch_id, now(), error->code() == ErrorCode::unreachable);
       }
       if (due.what == Installations::Ask::install) complain(due.job_epoch, due.switch_id, error->what(), refused, lock);
       return;
@@ -265,7 +263,7 @@ struct SwitchTeller::Impl {
 
   void fail(std::uint64_t epoch, const std::string& switch_id, const std::string& why, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
-    events.failed(epoch, "the job requires switch " + switch_id + ": " + why);
+    events.failed(epoch, switch_id, "the job requires switch " + switch_id + ": " + why);
     lock.lock();
   }
 
@@ -339,7 +337,7 @@ void SwitchTeller::add(const session::StartJob& start) {
   auto shared = std::make_shared<const session::StartJob>(start);
   const std::lock_guard lock(impl_->mutex);
   impl_->jobs[start.admission.job_epoch] = {std::move(shared), {}, {}};
-  if (!impl_->installations.add(start.admission.job_epoch, placement, now(), start.switches_needed)) {
+  if (!impl_->installations.add(start.admission.job_epoch, placement, now(), start.switches_needed, start.switch_patience)) {
     impl_->crowded.push_back(start.admission.job_epoch);
   }
   impl_->notify();

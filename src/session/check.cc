@@ -277,6 +277,7 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
 std::string check(const HeartbeatReply& reply) {
   if (reply.reason.size() > longest_text || !printable(reply.reason)) return unprintable("the reason", longest_text);
   if (reply.warning.size() > longest_text || !printable(reply.warning)) return unprintable("the warning", longest_text);
+  if (!is_name(reply.lost_switch)) return unprintable("the address of the lost switch");
   if (reply.state == HeartbeatReply::State::failed && reply.reason.empty()) return "the failure has no reason";
   if (reply.lost && *reply.lost >= max_world_size) return "the lost rank " + std::to_string(*reply.lost) + " is too large";
   for (const RankCall& stated : reply.calls) {

@@ -12,7 +12,7 @@ void Installations::keep(const std::string& switch_id, Time now) {
   kept.rests_until = now;
 }
 
-bool Installations::add(std::uint64_t job_epoch, const Placement& placement, Time now, bool needed) {
+bool Installations::add(std::uint64_t job_epoch, const Placement& placement, Time now, bool needed, Duration patience) {
   const std::set<std::string> names(placement.switches.begin(), placement.switches.end());
   const auto strangers = static_cast<std::size_t>(
       std::count_if(names.begin(), names.end(), [&](const std::string& name) { return !switches_.contains(name); }));
@@ -20,6 +20,7 @@ bool Installations::add(std::uint64_t job_epoch, const Placement& placement, Tim
   Job& job = jobs_[job_epoch];
   job.ready_at = now + installation_patience;
   job.needed = needed;
+  job.patience = patience;
   for (std::size_t i = 0; i < placement.switches.size(); ++i) {
     Switch& node = switches_[placement.switches[i]];
     ++node.users;
@@ -96,9 +97,12 @@ void Installations::on_installed(std::uint64_t job_epoch, const std::string& nam
   if (Member* const member = find(job_epoch, name)) {
     member->told = true;
     member->heard = now;
+    member->closed = false;
     // A neighbour may have been heard of while the message was under way: its endpoint is not in there.
     member->known = member->sent;
-    member->due = member->known == member->news ? now + installation_interval : now;
+    const Duration patience = jobs_.at(job_epoch).patience;
+    const Duration interval = patience == Duration{} ? installation_interval : std::min(installation_interval, patience / 5);
+    member->due = member->known == member->news ? now + interval : now;
   }
 }
 
@@ -114,9 +118,14 @@ void Installations::on_uninstalled(const std::string& name) {
   if (found != switches_.end()) answered(found->second);
 }
 
-void Installations::on_failure(const std::string& name, Time now) {
+void Installations::on_failure(const std::string& name, Time now, bool closed) {
   const auto found = switches_.find(name);
   if (found == switches_.end()) return;
+  for (auto& [epoch, job] : jobs_) {
+    for (Member& member : job.members) {
+      if (closed && member.name == name) member.closed = true;
+    }
+  }
   Switch& node = found->second;
   node.busy_until.reset();
   node.reached = false;  // it may come back at other endpoints
@@ -217,15 +226,21 @@ std::vector<std::uint64_t> Installations::take_ready(Time now) {
   return list;
 }
 
+// Where ranks can go around a switch, that begins at once: one that was started again has lost its sums all the same.
+Time Installations::silent_at(const Job& job, const Member& member) {
+  if (job.patience == Duration{} || !member.told) return member.heard + installation_lease;
+  return member.closed ? member.heard : member.heard + std::min(job.patience, installation_lease);
+}
+
 std::vector<Installations::Due> Installations::take_silent(Time now) {
   std::vector<Due> list;
   for (auto& [epoch, job] : jobs_) {
     if (!job.needed) continue;
     for (std::uint32_t i = 0; i < job.members.size(); ++i) {
       Member& member = job.members[i];
-      if (member.silent || now - member.heard < installation_lease) continue;
+      if (member.silent || now < silent_at(job, member)) continue;
       member.silent = true;
-      list.push_back({Ask::install, member.name, epoch, i, member.told});
+      list.push_back({Ask::install, member.name, epoch, i, member.told, now - member.heard});
     }
   }
   return list;
@@ -247,7 +262,7 @@ Time Installations::next_timeout(Time now) const {
   for (const auto& [epoch, job] : jobs_) {
     if (!job.said_ready) next = std::min(next, ready(job, now) ? now : job.needed ? never : job.ready_at);
     for (const Member& member : job.members) {
-      if (job.needed && !member.silent) next = std::min(next, member.heard + installation_lease);
+      if (job.needed && !member.silent) next = std::min(next, silent_at(job, member));
       const Switch& node = switches_.at(member.name);
       if (!node.reached || node.busy_until || !may_be_told(job, member)) continue;
       next = std::min(next, std::max(member.due, node.rests_until));

@@ -40,13 +40,16 @@ class Installations {
     std::uint64_t job_epoch = 0;  // not for a greeting
     std::uint32_t index = 0;      // install: the switch's index in the job's placement
     bool again = false;  // install: it has accepted the job before, or has been started again since it was first told
+    Duration silence{};  // of take_silent()
   };
 
   // Greets the switch whether or not a job needs it now.
   void keep(const std::string& switch_id, Time now);
   // `needed`: the job cannot do without any of its switches, and waits for all of them. A switch that answers only later
-  // might have been told before, and have lost sums since. False: too many switches; none of the job's is told.
-  [[nodiscard]] bool add(std::uint64_t job_epoch, const Placement& placement, Time now, bool needed = false);
+  // might have been told before, and have lost sums since. `patience`: with one that has been told, and is silent; 0: a
+  // lease. False: too many switches; none of the job's is told.
+  [[nodiscard]] bool add(std::uint64_t job_epoch, const Placement& placement, Time now, bool needed = false,
+                         Duration patience = {});
   void remove(std::uint64_t job_epoch);
 
   // Answers of a switch. `instance`: drawn at its start.
@@ -54,7 +57,8 @@ class Installations {
   void on_installed(std::uint64_t job_epoch, const std::string& switch_id, std::uint64_t instance, Time now);
   void on_refused(std::uint64_t job_epoch, const std::string& switch_id, Time now);  // it cannot take the job, or will not
   void on_uninstalled(const std::string& switch_id);
-  void on_failure(const std::string& switch_id, Time now);  // to any message: no answer in time, or an invalid one
+  // To any message: no answer in time, or an invalid one; `closed`: no process answers there any more.
+  void on_failure(const std::string& switch_id, Time now, bool closed = false);
 
   // Jobs whose switches' endpoints have changed since the last call. A job that needs all its switches is listed only once
   // all are known. Call this, and act on it, before take_due().
@@ -69,7 +73,7 @@ class Installations {
   // enough. Ranks that start earlier find out by themselves that a switch does not answer.
   [[nodiscard]] bool ready(std::uint64_t job_epoch, Time now) const;
   [[nodiscard]] std::vector<std::uint64_t> take_ready(Time now);  // jobs that have become ready, each once
-  // Switches that their jobs need, and that have not answered for a lease; each once.
+  // Switches that their jobs need, and that have not answered for as long as these have patience; each once.
   [[nodiscard]] std::vector<Due> take_silent(Time now);
 
   [[nodiscard]] Time next_timeout(Time now) const;
@@ -95,16 +99,19 @@ class Installations {
     std::uint32_t news = 0;                     // times that what it is to be told has changed
     std::uint32_t sent = 0, known = 0;          // of them: in the last message to it, and in the last that it accepted
     std::optional<std::uint64_t> first_told{};  // the instance that was sent the first one
+    bool closed = false;                        // where it was, no process answers
     bool silent = false;                        // and take_silent() has reported it
   };
   struct Job {
     Time ready_at{};
     bool needed = false, said_ready = false, moved = false;
+    Duration patience{};
     std::vector<Member> members;
   };
 
   [[nodiscard]] Member* find(std::uint64_t job_epoch, const std::string& switch_id);
   [[nodiscard]] bool all_known(const Job& job) const;
+  [[nodiscard]] static Time silent_at(const Job& job, const Member& member);
   [[nodiscard]] bool may_be_told(const Job& job, const Member& member) const;
   [[nodiscard]] static bool ready(const Job& job, Time now);
   void answered(Switch& node);

@@ -12,6 +12,7 @@
 
 #include "base/bitmap.h"
 #include "base/endpoint.h"
+#include "base/time.h"
 #include "netsum/types.h"
 #include "seal/packet_key.h"
 #include "stream/operation_log.h"
@@ -175,6 +176,7 @@ struct StartJob {
   std::string protocol;                                    // ProtocolRules::name
   std::vector<std::vector<Endpoint>> endpoints;            // [rank][lane]
   bool switches_needed = false;                            // the job cannot do without any switch of its placement
+  Duration switch_patience{};                              // with a switch that is silent; 0: the usual one
   bool watched = false;                                    // ProtocolRules::watched
   std::vector<std::uint64_t> local_tickets;                // by rank, if it is local
   std::vector<bool> listens;                               // by rank: to the job's multicast groups

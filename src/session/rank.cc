@@ -38,9 +38,10 @@ void Rank::begin(Time deadline) {
   actions_.emplace_back(Prepare{deadline, false, {first, config_.aggregators.end() - config_.standbys}});
 }
 
-void Rank::on_prepared(std::vector<std::string> addresses, Time answer_by, Time /*now*/) {
+void Rank::on_prepared(std::vector<std::string> addresses, Time answer_by, Time /*now*/, bool past_switch) {
   if (phase_ != Phase::preparing) return;
   phase_ = Phase::joining;
+  past_switch_ = past_switch;
   answer_by_ = answer_by;
   next_beat_ = never;
   sites_.clear();
@@ -132,8 +133,9 @@ std::uint32_t Rank::number_of(const std::string& address) const {
 
 // The ranks do without it for a while, which is longer each time, unless it has served them well meanwhile.
 void Rank::doubt(std::uint32_t number, Time now) {
-  if (number >= aggregators_.size()) return;
-  Aggregator& aggregator = aggregators_[number];
+  if (number < aggregators_.size()) doubt(aggregators_[number], now);
+}
+void Rank::doubt(Aggregator& aggregator, Time now) {
   if (aggregator.served_since != never && now - aggregator.served_since > longest_doubt) aggregator.doubt = {};
   aggregator.served_since = never;
   aggregator.doubt = std::clamp(aggregator.doubt * 2, look_interval, longest_doubt);
@@ -154,17 +156,28 @@ bool Rank::is_missed(std::uint32_t number) const {
 
 void Rank::look_for_missed(Time now) {
   for (std::uint32_t number = 0; number < aggregators_.size(); ++number) {
-    Aggregator& aggregator = aggregators_[number];
-    if (!is_missed(number) || aggregator.looking || now < aggregator.next_look) continue;
-    aggregator.looking = true;
-    aggregator.next_look = now + look_interval;
-    actions_.emplace_back(Look{number});
+    if (is_missed(number)) look_for(aggregators_[number], number, now);
   }
+  if (past_switch_) look_for(switch_, own_switch, now);
+}
+void Rank::look_for(Aggregator& aggregator, std::size_t number, Time now) {
+  if (aggregator.looking || now < aggregator.next_look) return;
+  aggregator.looking = true;
+  aggregator.next_look = now + look_interval;
+  actions_.emplace_back(Look{number});
 }
 
-void Rank::on_looked(std::size_t number, bool answers, Time /*now*/) {
-  aggregators_[number].looking = false;
+void Rank::on_looked(std::size_t number, bool answers, Time now) {
+  (number == own_switch ? switch_ : aggregators_[number]).looking = false;
   if (phase_ != Phase::running) return;
+  if (number == own_switch) {
+    if (!answers || dispute_) return;
+    switch_seen_ = true;
+    return fail(Error(ErrorCode::aggregator_restarted, "switch " + config_.switch_address + " answers rank " +
+                                                           std::to_string(config_.rank) + " of job '" + config_.job +
+                                                           "' again, and takes its part"),
+                now);
+  }
   SiteSet one;
   one.insert(static_cast<std::uint32_t>(number));
   seen_ = answers ? seen_.united(one) : seen_.minus(one);
@@ -187,6 +200,8 @@ void Rank::on_started(Time now) {
   serving_ = sites_.front().admission->sites;
   seen_.minus(serving_).for_each([&](std::uint32_t number) { doubt(number, now); });
   seen_ = {};
+  if (std::exchange(switch_seen_, false) && past_switch_) doubt(switch_, now);
+  if (!past_switch_) switch_.served_since = now;
   serving_.for_each([&](std::uint32_t number) { aggregators_[number].served_since = now; });
   cause_.reset();
   unsealed_.reset();
@@ -217,6 +232,7 @@ void Rank::on_reply(std::size_t site, const HeartbeatReply& reply, Time now) {
   sites_[site].beat_until = never;
   if (phase_ != Phase::running) return;  // if the job has failed already, the first heartbeat of the running rank says so
   ended_by_operator_ = reply.ended_by_operator;
+  if (!reply.lost_switch.empty() && reply.lost_switch == config_.switch_address) doubt(switch_, now);
   knocking_ = reply.waiting;
   auto error = supervisor_->on_reply(site, reply, now);
   if (dispute_) {
@@ -367,6 +383,7 @@ Time Rank::next_timeout() const {
       for (std::uint32_t number = 0; number < aggregators_.size(); ++number) {
         if (is_missed(number) && !aggregators_[number].looking) next = std::min(next, aggregators_[number].next_look);
       }
+      if (past_switch_ && !switch_.looking) next = std::min(next, switch_.next_look);
       return next;
     }
     case Phase::preparing:
@@ -418,6 +435,7 @@ void Rank::try_again(Time now) {
     if (now >= aggregators_[number].doubted_until) prepare.aggregators.push_back(config_.aggregators[number]);
   }
   if (prepare.aggregators.empty()) prepare.aggregators = config_.aggregators;
+  prepare.past_switch = !config_.switch_address.empty() && now < switch_.doubted_until;
   actions_.emplace_back(std::move(prepare));
 }
 

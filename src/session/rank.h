@@ -37,6 +37,8 @@ struct Life {
 
 class Rank {
  public:
+  static constexpr std::size_t own_switch = most_aggregators;
+
   // ---- actions. `site`: index into the addresses of on_prepared().
 
   // Find out which of these aggregators can be reached, and the paths there; then on_prepared() or on_unprepared().
@@ -44,6 +46,7 @@ class Rank {
     Time deadline{};
     bool again = false;                      // the job has run
     std::vector<std::string> aggregators{};  // if the job recovers, some of them will do
+    bool past_switch = false;                // the rank's own switch does not answer: go around it
   };
   // Send a request, after complete(); then on_admitted() or on_refused().
   struct Join {
@@ -67,7 +70,7 @@ class Rank {
   };
   // Find out whether an aggregator that does not serve the job answers, within look_patience; then on_looked().
   struct Look {
-    std::size_t aggregator = 0;  // of Config::aggregators
+    std::size_t number = 0;  // of Config::aggregators; own_switch: the switch that the rank goes around
   };
   // Say goodbye, once.
   struct Leave {
@@ -115,6 +118,7 @@ class Rank {
     std::uint32_t rank = 0;
     std::vector<std::string> aggregators;        // addresses, the same for all ranks
     std::uint32_t standbys = 0;                  // as JoinRequest::standbys
+    std::string switch_address;                  // that the rank is at, and may go around; empty: none
     std::optional<std::uint32_t> predecessor{};  // as Supervisor::Config's
     bool recovers = false;                       // the job outlives its processes
     Duration recovery = Duration::max();         // if so: how long this rank waits for all ranks to join again
@@ -132,7 +136,8 @@ class Rank {
 
   void begin(Time deadline);  // once
   // `answer_by`: when the owner's patience with the joins ends; `never`: each join ends by itself.
-  void on_prepared(std::vector<std::string> addresses, Time answer_by, Time now);
+  // `past_switch`: the rank's own does not answer.
+  void on_prepared(std::vector<std::string> addresses, Time answer_by, Time now, bool past_switch = false);
   void on_unprepared(const Error& error, Time now);
   // Adds to a request what depends on earlier attempts, except the progress.
   void complete(std::size_t site, JoinRequest& request) const;
@@ -146,7 +151,7 @@ class Rank {
 
   void on_reply(std::size_t site, const HeartbeatReply& reply, Time now);
   void on_no_reply(std::size_t site, const std::string& why, Time now, bool closed = false);  // as Supervisor's
-  void on_looked(std::size_t aggregator, bool answers, Time now);
+  void on_looked(std::size_t number, bool answers, Time now);
   // A lane to the site cannot go on. If the site does not know the job, that is no error yet: heartbeats, faster from now
   // on, bring the reason.
   void on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now);
@@ -176,7 +181,7 @@ class Rank {
     Time beat_until = never;  // the heartbeat in flight may be answered; never: there is none
   };
 
-  // What this rank thinks of one of Config::aggregators.
+  // What this rank thinks of one of Config::aggregators, or of its own switch.
   struct Aggregator {
     Time doubted_until{};  // it is not joined before
     Duration doubt{};      // how long that was, the last time
@@ -188,11 +193,13 @@ class Rank {
   void decide(Time now);  // the joins' outcome, once all are answered
   void part_from_others(const SiteSet& sites);
   void doubt(std::uint32_t number, Time now);
+  static void doubt(Aggregator& aggregator, Time now);
   void doubt_silent(Time now);
   [[nodiscard]] std::uint32_t number_of(const std::string& address) const;
   // Which aggregators are missed in this life.
   [[nodiscard]] bool is_missed(std::uint32_t number) const;
   void look_for_missed(Time now);
+  void look_for(Aggregator& aggregator, std::size_t number, Time now);
   void beat(Time now);
   void dispute(std::size_t site, Error error, std::string own, Time now);
   void settle(const std::vector<RankCall>& stated, Time now);
@@ -209,9 +216,11 @@ class Rank {
   std::vector<Action> actions_;
   std::vector<Site> sites_;
   std::optional<Supervisor> supervisor_;  // of the latest life that ran
-  std::vector<Aggregator> aggregators_;   // by number
-  SiteSet serving_;                       // in the life that runs
-  SiteSet seen_;                          // others that answer
+  Aggregator switch_;
+  bool past_switch_ = false, switch_seen_ = false;
+  std::vector<Aggregator> aggregators_;  // by number
+  SiteSet serving_;                      // in the life that runs
+  SiteSet seen_;                         // others that answer
   Time answer_by_ = never, next_beat_ = never;
 
   std::optional<Error> cause_;  // of the attempts to join again

@@ -44,7 +44,7 @@ struct Job {
   SiteSet sites;                      // of this life
   RankSet joined, left;
   Time since{};
-  std::string failure;
+  std::string failure, lost_switch;
   std::optional<std::uint32_t> lost;
   Farewell farewell;       // of the first rank that failed
   std::string last_words;  // of the first rank that gave a reason, with its number
@@ -273,6 +273,7 @@ struct Registry::Impl {
          rules.name + ", " + std::to_string(job.packet_elements) + " elements per packet, " + std::to_string(job.slots) +
              " slots per lane" + (gone.empty() ? "" : ", without " + name_ranks(gone)));
     StartJob start = start_of(job, rules, std::move(plan));
+    if (job.survivors != 0) start.switch_patience = config.survivor_timeout * 3 / 4;
     give_keys(job, start, now);
     tell(job, start);
     starts.push_back(std::move(start));
@@ -435,6 +436,15 @@ struct Registry::Impl {
     ranks.for_each([&](std::uint32_t rank) { common = common.in_both(job.ranks.at(rank).request.reached); });
     const SiteSet first = SiteSet::first(static_cast<std::uint32_t>(any.aggregators.size()) - any.standbys);
     return common.intersects(first) ? common.in_both(first) : common;
+  }
+  [[nodiscard]] static std::vector<std::string> absent(const Job& job) {
+    std::vector<std::string> addresses;
+    if (job.sites.empty()) return addresses;
+    const JoinRequest& any = job.ranks.begin()->second.request;
+    for (std::uint32_t site = 0; site < any.aggregators.size() - any.standbys; ++site) {
+      if (!job.sites.contains(site)) addresses.push_back(any.aggregators[site]);
+    }
+    return addresses;
   }
   // Whether this aggregator would serve a life of these ranks. If not, they turn to those that would.
   [[nodiscard]] static bool serves(const Job& job, const RankSet& ranks) {
@@ -802,6 +812,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
     reply.state = HeartbeatReply::State::failed;
     reply.reason = found->second.failure;
     reply.lost = found->second.lost;
+    reply.lost_switch = found->second.lost_switch;
     reply.mismatch = found->second.mismatch;
     reply.ended_by_operator = found->second.ended_by_operator;
     if (rank < found->second.world_size) compare_calls(found->second);
@@ -830,9 +841,10 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   return reply;
 }
 
-void Registry::fail(std::uint64_t job_epoch, const std::string& reason, Time now) {
-  const Job* const job = impl_->running(job_epoch);
+void Registry::fail(std::uint64_t job_epoch, const std::string& reason, Time now, const std::string& lost_switch) {
+  Job* const job = impl_->running(job_epoch);
   if (job == nullptr) return;
+  job->lost_switch = lost_switch;
   const FailureCause cause = job->mismatch ? FailureCause::mismatch : FailureCause::other;
   impl_->end(impl_->keys.at(job_epoch), "job '" + job->name + "': " + reason, cause, std::nullopt, now);
 }
@@ -1051,7 +1063,7 @@ std::vector<JobStatus> Registry::jobs() const {
     list.push_back({job.name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
                     job.phase == Phase::running, job.failure, job.charged, job.tenant, impl_->memory.of(job.epoch),
                     job.ranks.empty() ? "" : job.ranks.begin()->second.request.protocol, std::move(endpoints),
-                    std::move(processes), job.placement});
+                    std::move(processes), job.placement, Impl::absent(job)});
   };
   for (const auto& [key, job] : impl_->jobs) add(job);
   for (const auto& [epoch, job] : impl_->failed) add(job);

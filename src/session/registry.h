@@ -66,6 +66,7 @@ struct HeartbeatReply {
   std::string warning{};              // running: what the job does without; empty: nothing
   std::vector<RankCall> calls{};      // that ranks have stated because they differ: each different one, once
   RankSet waiting{};                  // ranks that died, and wait to be let in again
+  std::string lost_switch{};          // failed: because of this one
   SiteSet returned{};                 // running: aggregators that do not serve the job, and answer all its ranks
 };
 
@@ -83,6 +84,7 @@ struct JobStatus {
   std::vector<Endpoint> endpoints{};  // of lane 0, by rank of `joined`, in order: where the ranks are
   std::vector<Process> processes{};   // in the same order
   Placement placement{};              // of a job that runs or has run
+  std::vector<std::string> absent{};  // aggregators of the job that do not serve this life; standbys are none of them
 };
 
 class Registry {
@@ -116,8 +118,8 @@ class Registry {
   // that do not serve the job, and answer this rank.
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
                                          const std::string& call = {}, const SiteSet& seen = {});
-  // The job cannot go on, whatever the cause.
-  void fail(std::uint64_t job_epoch, const std::string& reason, Time now);
+  // The job cannot go on, whatever the cause; `lost_switch`: a switch that it needs, if there is one.
+  void fail(std::uint64_t job_epoch, const std::string& reason, Time now, const std::string& lost_switch = {});
   // The connection over which the rank was heard has ended.
   void closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);
   // A rank is known to have died, before its heartbeats are missed.

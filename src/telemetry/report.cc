@@ -129,6 +129,7 @@ ordered_json json_of(const JobReport& entry) {
           {"memory_bytes", job.memory_bytes},
           {"joined", members(job.joined, job.world_size)},
           {"left", members(job.left, job.world_size)},
+          {"absent", job.absent},
           {"hosts", hosts_json(entry.hosts)},
           {"switches", std::move(switches)},
           {"counters", counters_json(entry.counters)},
@@ -141,6 +142,9 @@ ordered_json json_of(const JobReport& entry) {
 // What daemons before 0.2 do not say.
 void read_place(const ordered_json& job, JobReport& entry) {
   if (job.contains("protocol")) entry.job.protocol = text_of(job.at("protocol"));
+  if (job.contains("absent")) {
+    for (const auto& address : job.at("absent")) entry.job.absent.push_back(text_of(address));
+  }
   if (job.contains("stalled_unit")) entry.stalled_unit = text_of(job.at("stalled_unit"));
   if (job.contains("stalled_seconds")) entry.stalled_seconds = job.at("stalled_seconds");
   if (job.contains("hosts")) {

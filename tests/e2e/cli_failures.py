@@ -10,6 +10,7 @@ import cli_support as cli
 
 FOREVER = ["--elements", 200_000, "--iterations", 1_000_000]
 NOTICED_WITHIN = 10
+ONE_OF = {"switchml": "aggregator", "netreduce": "accelerator", "atp": "parameter server"}  # as a rank says where it sums
 
 
 class Job:
@@ -160,6 +161,55 @@ class Survivors(unittest.TestCase):
             ranks[1].signal(signal.SIGCONT)
             self.assertEqual(ranks[1].wait(20), 1, ranks[1].err)
             self.assertRegex(ranks[1].error_lines()[-1], "rank 1 .* was declared dead: ranks 0, 2 continue without it")
+
+
+class Aggregators(unittest.TestCase):
+    """With --survivors, the others take the part of an aggregator that ended; once it is back, it takes its part again."""
+
+    FLAGS = ["--elements", 200_000, "--recovery", 30, "--survivors", 2, "--iterations", 1_000_000]
+    PROTOCOLS = {"switchml": cli.Switch, "netreduce": cli.Switch, "atp": cli.ParameterServer}
+
+    def ranks(self, ranks):
+        for rank in ranks:
+            self.addCleanup(rank.__exit__)
+            rank.wait_line(rank.out, "iteration 3")
+        return ranks
+
+    def goes_on(self, ranks, words, times=1):
+        """The first rank says so, and each iteration's result is checked."""
+        cli.until(lambda: sum(words in line for line in ranks[0].err) >= times, 20, words)
+        done = len(ranks[0].out)
+        cli.until(lambda: len(ranks[0].out) > done + 2, 20, "more iterations")
+        self.assertEqual([rank.process.poll() for rank in ranks], [None] * len(ranks))
+
+    def test_one_of_two_and_a_standby(self):
+        for protocol, daemon in self.PROTOCOLS.items():
+            for standby in (False, True):
+                with self.subTest(protocol=protocol, standby=standby), daemon() as first, daemon() as second:
+                    at = "--ps" if protocol == "atp" else "--switch"
+                    where = [at, first.address, "--standby", second.address] if standby else [at, f"{first.address},{second.address}"]
+                    ranks = self.ranks([cli.Process("bench", "all-reduce", "--rank-report", "--protocol", protocol, *where, "--rank", rank,
+                                                    "--world-size", 3, *self.FLAGS) for rank in range(3)])
+                    first.signal(signal.SIGKILL)
+                    self.goes_on(ranks, f"1 {ONE_OF[protocol]} ({second.address})")
+                    top = cli.run("top", "--switch", second.address, "--frames", 1).stdout
+                    self.assertIn(f"without {first.address}", top)
+                    with daemon(listen=first.address) as again:
+                        self.goes_on(ranks, f"1 {ONE_OF[protocol]} ({again.address})" if standby
+                                     else f"2 {ONE_OF[protocol]}s ({first.address}, {second.address})", 2)
+                    for rank in ranks:
+                        rank.__exit__()
+
+    def test_a_racks_switch(self):
+        for protocol in ("switchml", "netreduce"):
+            with self.subTest(protocol=protocol), cli.Switch() as root, cli.Switch() as rack, cli.Switch() as other:
+                ranks = self.ranks(cli.ranks_in_tree(root, [rack, rack, other, other], "--protocol", protocol, *self.FLAGS))
+                other.signal(signal.SIGKILL)
+                self.goes_on(ranks, "with all 4 ranks")
+                with cli.Switch(listen=other.address):
+                    self.goes_on(ranks, "with all 4 ranks", 2)
+                for rank in ranks:
+                    rank.__exit__()
 
 
 class LocalMode(unittest.TestCase):

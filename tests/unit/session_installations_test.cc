@@ -231,6 +231,29 @@ TEST(Installations, AJobWaitsForSwitchesThatItNeedsUntilOneFallsSilent) {
   EXPECT_TRUE(telling.take_silent(start + 1h).empty());
 }
 
+// Its ranks can go around a switch that has been told and is silent, or has ended.
+TEST(Installations, AJobMayHaveLessPatience) {
+  Telling telling;
+  ASSERT_TRUE(telling.add(1, placement({"a", "b"}), start, true, 600ms));
+  static_cast<void>(telling.due(start));
+  telling.reach("a");
+  telling.reach("b");
+  static_cast<void>(telling.due(start));
+  for (const Duration after : {0s, 1s}) telling.install(1, "a", start + after);
+  EXPECT_TRUE(telling.take_silent(start + 1s).empty()) << "b was not told yet";
+  telling.install(1, "b", start + 1s);
+  EXPECT_EQ(std::vector<std::uint64_t>{1}, telling.take_ready(start + 1s));
+  EXPECT_EQ(start + 1s + 120ms, telling.next_timeout(start + 1s));
+  EXPECT_TRUE(telling.take_silent(start + 1599ms).empty());
+  telling.install(1, "a", start + 1599ms);
+  const auto silent = telling.take_silent(start + 1600ms);
+  ASSERT_EQ(1U, silent.size());
+  EXPECT_EQ("b", silent[0].switch_id);
+  EXPECT_EQ(600ms, silent[0].silence);
+  telling.on_failure("a", start + 1601ms, true);
+  EXPECT_EQ(1U, telling.take_silent(start + 1601ms).size()) << "a has ended";
+}
+
 TEST(Installations, OfAJobThatEndedNobodyIsToldButThatItHas) {
   Telling telling;
   telling.begin(1, placement({"a"}));

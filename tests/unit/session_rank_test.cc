@@ -23,7 +23,7 @@ std::string name_of(const Rank::Action& action) {
       return "beat " + std::to_string(beat.site) + " " + std::to_string(beat.life.job_epoch) +
              (beat.call.empty() ? "" : ": " + beat.call);
     }
-    std::string operator()(const Rank::Look& look) { return "look " + std::to_string(look.aggregator); }
+    std::string operator()(const Rank::Look& look) { return "look " + std::to_string(look.number); }
     std::string operator()(const Rank::Leave& leave) {
       return "leave " + std::to_string(leave.site) + " " + std::to_string(leave.life.job_epoch);
     }
@@ -48,6 +48,7 @@ class RankTest : public testing::Test, protected Rank::Operations {
     Names names;
     for (const Rank::Action& action : rank->take_actions()) {
       names.push_back(name_of(action));
+      if (const auto* prepare = std::get_if<Rank::Prepare>(&action)) past_switch = prepare->past_switch;
       if (const auto* end = std::get_if<Rank::End>(&action)) error = end->error;
       if (const auto* suspend = std::get_if<Rank::Suspend>(&action)) error = suspend->cause;
       if (const auto* retry = std::get_if<Rank::Retry>(&action)) error = retry->error;
@@ -61,6 +62,7 @@ class RankTest : public testing::Test, protected Rank::Operations {
     config.rank = 1;
     config.aggregators = {"a:1", "b:2"};
     config.standbys = standbys;
+    config.switch_address = at_switch;
     config.recovers = recovers;
     config.recovery = 10s;
     config.pause = [] { return pause; };
@@ -124,6 +126,8 @@ class RankTest : public testing::Test, protected Rank::Operations {
   }
 
   std::uint32_t standbys = 0;
+  std::string at_switch;
+  bool past_switch = false;  // as the latest Prepare said
   std::optional<Rank> rank;
   std::optional<Error> error;
   std::optional<Stall> stall;
@@ -511,6 +515,44 @@ TEST_F(RankTest, DoesNotWaitLongForTheLastAggregatorToDecide) {
   EXPECT_EQ((Names{"cancel 0", "retry", "leave 1 30"}), actions());
   rank->on_timer(start + 1s + undecided_patience + pause);
   expect_sites({"b:2"});
+}
+
+// Its own switch does not answer the aggregator, or this rank. Once it answers, the rank is at it again.
+TEST_F(RankTest, GoesAroundItsSwitchWhileThatIsGone) {
+  at_switch = "rack:1";
+  run(true);
+  HeartbeatReply lost_switch{HeartbeatReply::State::failed, "the job requires switch rack:1", {}, {}};
+  lost_switch.lost_switch = "rack:1";
+  rank->on_reply(0, lost_switch, start);
+  rank->on_timer(start + pause);
+  static_cast<void>(actions());
+  EXPECT_TRUE(past_switch);
+  rank->on_prepared({"a:1", "b:2"}, never, start + pause, true);
+  rank->on_admitted(0, admission(30), start + pause);
+  rank->on_admitted(1, admission(40), start + pause);
+  rank->on_started(start + pause);
+  rank->on_timer(start + pause);
+  EXPECT_EQ((Names{"join 0", "join 1", "start", "beat 0 30", "beat 1 40"}), actions());
+  rank->on_reply(0, running, start + 900ms);
+  rank->on_reply(1, running, start + 900ms);
+  rank->on_timer(start + 1s);
+  EXPECT_EQ((Names{"look 256", "beat 0 30", "beat 1 40"}), actions());
+  rank->on_looked(Rank::own_switch, true, start + 1s);
+  EXPECT_EQ(Names{"suspend"}, actions());
+  rank->on_timer(start + 1s + pause);
+  static_cast<void>(actions());
+  EXPECT_FALSE(past_switch);
+}
+
+TEST_F(RankTest, AnotherSwitchsEndIsNotItsOwn) {
+  at_switch = "rack:1";
+  run(true);
+  HeartbeatReply lost_switch{HeartbeatReply::State::failed, "the job requires switch rack:2", {}, {}};
+  lost_switch.lost_switch = "rack:2";
+  rank->on_reply(0, lost_switch, start);
+  rank->on_timer(start + pause);
+  static_cast<void>(actions());
+  EXPECT_FALSE(past_switch);
 }
 
 TEST_F(RankTest, StandbysAreJoinedOnlyAfterAFailure) {
