@@ -165,7 +165,7 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
       const std::uint32_t least = scenario.aggregators > 1 ? job.workers / 2 + 1 : 1;
       job.survivors = static_cast<std::uint32_t>(recovery.between(least, job.workers));
     }
-    if (job.recovers && scenario.aggregators > 1 && recovery.chance(0.3)) job.standbys = 1;
+    if (job.recovers && scenario.aggregators > 1 && recovery.chance(0.5)) job.standbys = 1;
   }
   const std::uint64_t operations = limited(random.between(3, 8), limits.operations);
   for (std::uint64_t number = 0; number < operations; ++number) {

@@ -1,5 +1,6 @@
 // A rank that sums, checks each result, and says when the ranks in it change, or the job has begun anew: "MEMBERS
-// NANOSECONDS", as of the monotonic clock. ADDRESS[,...] STANDBY|- PROTOCOL RANK WORLD_SIZE ELEMENTS. Ends with its error.
+// NANOSECONDS", as of the monotonic clock. ADDRESS[,...] STANDBY|- SWITCH|- PROTOCOL RANK WORLD_SIZE ELEMENTS. Ends with its
+// error.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <exception>
 #include <sstream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -46,17 +48,18 @@ void sum_and_say(Communicator& comm, std::size_t elements, const std::atomic<int
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 7) return 2;
+  if (argc != 8) return 2;
   try {
     Options options;
     options.aggregators = words(argv[1]);
     if (std::string(argv[2]) != "-") options.standbys = words(argv[2]);
-    const std::string protocol = argv[3];
+    const std::string protocol = argv[4];
     if (protocol == "atp") options.protocol = Atp{};
     if (protocol == "netreduce") options.protocol = NetReduce{};
     options.job = "elastic";
-    options.rank = static_cast<std::uint32_t>(std::stoul(argv[4]));
-    options.world_size = static_cast<std::uint32_t>(std::stoul(argv[5]));
+    options.rank = static_cast<std::uint32_t>(std::stoul(argv[5]));
+    options.world_size = static_cast<std::uint32_t>(std::stoul(argv[6]));
+    if (std::string(argv[3]) != "-") std::visit([&](auto& own) { own.switch_address = argv[3]; }, options.protocol);
     options.recovery = std::chrono::seconds(60);
     options.survivors = options.aggregators.size() + options.standbys.size() > 1 ? options.world_size / 2 + 1 : 1;
     std::atomic<int> lives = 0;
@@ -64,7 +67,7 @@ int main(int argc, char** argv) {
       if (line.find(" continues with operation ") != std::string::npos) ++lives;
     };
     Communicator comm = Communicator::connect(options);
-    sum_and_say(comm, std::stoul(argv[6]), lives);
+    sum_and_say(comm, std::stoul(argv[7]), lives);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

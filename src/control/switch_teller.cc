@@ -78,7 +78,9 @@ struct SwitchTeller::Impl {
       for (const std::uint64_t epoch : std::exchange(crowded, {})) turn_away(epoch, lock);
       for (const std::uint64_t epoch : installations.take_moved()) place(epoch, lock);
       for (const auto& silent : installations.take_silent(now())) {
-        fail(silent.job_epoch, silent.switch_id, "it has not answered for " + session::in_seconds(silent.silence), lock);
+        fail(silent.job_epoch, silent.switch_id,
+             silent.closed ? "its process has ended" : "it has not answered for " + session::in_seconds(silent.silence),
+             lock, silent.closed);
       }
       for (const std::uint64_t epoch : installations.take_ready(now())) say_ready(epoch, lock);
       for (auto& due : installations.take_due(now())) begin(std::move(due), lock);
@@ -261,9 +263,11 @@ struct SwitchTeller::Impl {
     say(job->second, "warning: " + absence(job->second, switch_id, what), lock);
   }
 
-  void fail(std::uint64_t epoch, const std::string& switch_id, const std::string& why, std::unique_lock<std::mutex>& lock) {
+  // `seen`: ranks find out at once whether it is there again.
+  void fail(std::uint64_t epoch, const std::string& switch_id, const std::string& why, std::unique_lock<std::mutex>& lock,
+            bool seen = false) {
     lock.unlock();
-    events.failed(epoch, switch_id, "the job requires switch " + switch_id + ": " + why);
+    events.failed(epoch, seen ? "" : switch_id, "the job requires switch " + switch_id + ": " + why);
     lock.lock();
   }
 

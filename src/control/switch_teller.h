@@ -43,7 +43,7 @@ struct SwitchTellerHooks {
 // Events for the server, called without any lock. Each may call the teller back.
 struct SwitchTellerEvents {
   std::function<void(std::uint64_t job_epoch)> ready;  // once per job: its ranks may be told that they are admitted
-  // A switch that the job cannot do without is missing, for this reason.
+  // A switch that the job cannot do without is missing, for this reason; named if its ranks should go around it.
   std::function<void(std::uint64_t job_epoch, const std::string& switch_id, const std::string& why)> failed;
   std::function<void(const std::string& switch_id, const std::vector<session::Profile>& profiles)> greeted;
   std::function<void(const std::string& tenant, const std::string& line)> log;  // of a tenant's job

@@ -240,7 +240,7 @@ std::vector<Installations::Due> Installations::take_silent(Time now) {
       Member& member = job.members[i];
       if (member.silent || now < silent_at(job, member)) continue;
       member.silent = true;
-      list.push_back({Ask::install, member.name, epoch, i, member.told, now - member.heard});
+      list.push_back({Ask::install, member.name, epoch, i, member.told, now - member.heard, member.closed});
     }
   }
   return list;

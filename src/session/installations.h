@@ -39,8 +39,9 @@ class Installations {
     std::string switch_id;
     std::uint64_t job_epoch = 0;  // not for a greeting
     std::uint32_t index = 0;      // install: the switch's index in the job's placement
-    bool again = false;  // install: it has accepted the job before, or has been started again since it was first told
-    Duration silence{};  // of take_silent()
+    bool again = false;   // install: it has accepted the job before, or has been started again since it was first told
+    Duration silence{};   // of take_silent()
+    bool closed = false;  // likewise: its process has ended
   };
 
   // Greets the switch whether or not a job needs it now.

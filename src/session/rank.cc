@@ -136,7 +136,7 @@ void Rank::doubt(std::uint32_t number, Time now) {
   if (number < aggregators_.size()) doubt(aggregators_[number], now);
 }
 void Rank::doubt(Aggregator& aggregator, Time now) {
-  if (aggregator.served_since != never && now - aggregator.served_since > longest_doubt) aggregator.doubt = {};
+  if (aggregator.served_since != never && now - aggregator.served_since > aggregator.doubt) aggregator.doubt = {};
   aggregator.served_since = never;
   aggregator.doubt = std::clamp(aggregator.doubt * 2, look_interval, longest_doubt);
   aggregator.doubted_until = aggregator.next_look = now + aggregator.doubt;

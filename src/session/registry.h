@@ -118,7 +118,7 @@ class Registry {
   // that do not serve the job, and answer this rank.
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
                                          const std::string& call = {}, const SiteSet& seen = {});
-  // The job cannot go on, whatever the cause; `lost_switch`: a switch that it needs, if there is one.
+  // The job cannot go on, whatever the cause; `lost_switch`: its ranks should go around this one.
   void fail(std::uint64_t job_epoch, const std::string& reason, Time now, const std::string& lost_switch = {});
   // The connection over which the rank was heard has ended.
   void closed(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now);

@@ -112,6 +112,19 @@ TEST_F(NetreduceRings, ARingMayTakeConnectionsThatAreKnown) {
   expect_result(sent[1], again, {1, 0, 0});
 }
 
+// A rank has gone behind a rack's switch, and drawn a queue pair number that it had at this one.
+TEST_F(NetreduceRings, AConnectionThatWasSummedMayPassInTheNextRing) {
+  start(2);
+  give(At{0, 0, 0});
+  bump_->accelerator.remove_ring(hosts_->config.incarnation);
+  RingHosts next(ring_of(2), 50);
+  next.config.incarnation = 99;
+  next.config.passing = {hosts_->connections[0]};
+  ASSERT_TRUE(bump_->accelerator.add_ring(next.config, next.memory()));
+  EXPECT_EQ(Verdict::pass, give_to(*bump_, *hosts_, {0, 0, 0}));
+  EXPECT_EQ(Verdict::taken, give_to(*bump_, *hosts_, {1, 0, 0})) << "of the ring that has ended";
+}
+
 TEST_F(NetreduceRings, RefusesARingWhoseIncarnationOrConnectionIsInUse) {
   start(2);
   RingHosts others(ring_of(2), 50);

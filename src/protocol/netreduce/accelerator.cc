@@ -81,6 +81,11 @@ bool Accelerator::add_ring(RingState&& ring) {
     if (found != table_.end() && found->second.ring != nullptr) return false;
     if (i > 0 && connections[i - 1].first == connections[i].first) return false;
   }
+  // A queue pair number may have been that of a connection of an earlier ring, which was summed here.
+  for (const Connection& connection : config.passing) {
+    const auto past = table_.find(connection);
+    if (past != table_.end() && past->second.ring == nullptr) erase(past);
+  }
   for (const auto& [connection, line] : connections) {
     Entry entry;
     entry.ring = ring.get();
