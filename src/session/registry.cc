@@ -519,10 +519,8 @@ struct Registry::Impl {
     all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(job, all.life, rank)); });
     return when;
   }
-  void admit_if_complete(const std::string& key, Time now) {
-    Job& job = jobs.at(key);
-    if (job.phase != Phase::joining || now < complete_at(job)) return;
-    if (job.survivors == 0) return admit(key, job, now);
+  // At once, so that new processes can take their places.
+  void turn_away_stale(Job& job) {
     const Muster all = muster(job);
     all.stale.for_each([&](std::uint32_t rank) {
       const auto stale = job.ranks.extract(rank);
@@ -530,6 +528,15 @@ struct Registry::Impl {
       outcomes[stale.mapped().ticket] = {
           Refusal::excluded, why_excluded(stale.mapped().request, all.again, last_life(job, all.life)), {}};
     });
+    job.joined = job.joined.minus(all.stale);
+  }
+  void admit_if_complete(const std::string& key, Time now) {
+    Job& job = jobs.at(key);
+    if (job.phase != Phase::joining) return;
+    if (job.survivors != 0) turn_away_stale(job);
+    if (now < complete_at(job)) return;
+    if (job.survivors == 0) return admit(key, job, now);
+    const Muster all = muster(job);
     job.joined = all.next();
     if (!all.lets_in) {
       all.fresh.for_each([&](std::uint32_t rank) { job.successors.insert(job.ranks.extract(rank)); });
