@@ -217,7 +217,7 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true, "switch 2 is away"}));
   EXPECT_EQ("same",
             again(session::HeartbeatReply{
-                State::running, "", {}, {}, false, {}, false, "", {{3, "barrier"}}, {}, session::SiteSet::first(2)}));
+                State::running, "", {}, {}, false, {}, false, "", {{3, "barrier"}}, {}, "rack:2", session::SiteSet::first(2)}));
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));
