@@ -41,6 +41,7 @@ Scenario cluster_of(const Experiment& experiment, const std::string& protocol, b
     if (protocol_of(experiment, job) != protocol) continue;
     if (experiment.pool_slots == 0) cluster.pool_slots += pool_slots_of_slot * job.plan.slots;
     cluster.jobs.push_back(job.plan);
+    cluster.jobs.back().window = static_cast<std::uint32_t>(job.training.buckets.size());
     if (!has_switches) cluster.jobs.back().switch_of_rank.clear();
     cluster.pool_elements = std::max(cluster.pool_elements, job.plan.packet_elements);
   }

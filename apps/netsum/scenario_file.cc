@@ -330,6 +330,7 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
   if (training.iterations == 0 && training.stop == for_ever)
     throw reader.error("iterations", "must be above 0, or a stop must be given");
   for (const auto& [from, to] : reader.spans("pauses")) training.pauses.push_back({from, to});
+  training.values = reader.flag("values", true);
   training.jitter = reader.real("jitter", 0, 0, 10);
   if (reader.has("trace")) training.trace = read_trace(reader, beside(path, reader.text("trace")));
   training.start_jitter = reader.duration("start_jitter", Duration::zero());
