@@ -218,6 +218,7 @@ class FlowLevel {
  public:
   FlowLevel(const Experiment& experiment, Report& report)
       : experiment_(experiment), report_(report), resources_(experiment), background_(resources_.size()) {
+    if (const auto needs = needs_disciplines(experiment, "only --level packet has it")) throw *needs;
     for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
       const std::string& protocol = protocol_of(experiment, experiment.jobs[job]);
       if (has_flows(protocol)) continue;

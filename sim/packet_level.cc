@@ -9,6 +9,7 @@
 
 #include "sim/aggregator_host.h"
 #include "sim/fabric_medium.h"
+#include "sim/queued_medium.h"
 #include "sim/sampler.h"
 #include "sim/switch_host.h"
 #include "sim/trace.h"
@@ -112,16 +113,16 @@ class PacketLevel final : private Medium::User {
         report_.jobs.back().retransmissions += processes_[id].retransmissions;
       }
     }
-    for (NodeId node = 0; node < topology_.size(); ++node) {
-      if (topology_[node].above == no_node) continue;
+    for (LinkId link = 0; link < topology_.links(); ++link) {
+      if (topology_.upper(link) == no_node) continue;
       for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) {
-        const PortCounts& c = medium_.counts(node, way);
+        const PortCounts& c = medium_.counts(link, way);
         if (c.packets + c.dropped == 0) continue;
-        const auto left = static_cast<double>(medium_.left_bytes(node, way));
-        const auto rate =
-            static_cast<double>((way == Fabric::Way::up ? topology_[node].up : topology_[node].down).bits_per_second);
-        report_.ports.push_back({port_name(topology_, node, way), c.packets, c.bytes, c.dropped, c.lost, c.marked,
-                                 c.longest_queue, rate == 0 || seconds == 0 ? 0 : std::min(1.0, left * 8 / rate / seconds)});
+        const auto left = static_cast<double>(medium_.left_bytes(link, way));
+        const auto rate = static_cast<double>(topology_.port(link, way == Fabric::Way::up).bits_per_second);
+        report_.ports.push_back({port_name(topology_, link, way), c.packets, c.bytes, c.dropped, c.lost, c.marked,
+                                 c.longest_queue, c.pauses, std::chrono::duration<double>(c.paused).count(),
+                                 rate == 0 || seconds == 0 ? 0 : std::min(1.0, left * 8 / rate / seconds)});
         report_.lost += c.dropped + c.lost;
       }
     }
@@ -181,12 +182,14 @@ class PacketLevel final : private Medium::User {
     std::uint32_t job = 0, rank = 0;
     bool ended = false;
     std::uint64_t retransmissions = 0;
+    std::uint8_t priority = 0;  // of what it sends: its job's, or that of what came last
   };
   struct Packet {
     Datagram datagram;
     HostId to = nobody;
     std::uint32_t frame_bytes = 0;
     std::uint32_t flow = 0;  // background
+    std::uint8_t priority = 0;
   };
   struct CallDue {
     HostId to = 0;
@@ -257,6 +260,7 @@ class PacketLevel final : private Medium::User {
       add_process(plan.nodes[rank], Role::rank);
       processes_[id].job = job;
       processes_[id].rank = rank;
+      processes_[id].priority = plan.priority;
       auto program = std::make_unique<Trainer>(trainings_[job], sums_[job], rank,
                                                Random(derive(derive(experiment_.seed, 2 + job), rank)));
       processes_[id].host = std::make_unique<WorkerHost>(
@@ -286,9 +290,9 @@ class PacketLevel final : private Medium::User {
     std::vector<std::string> names;
     const auto add_name = [&](const std::string& whose) { names.push_back(parts.of + "." + whose + "." + parts.what); };
     if (parts.of == "link") {
-      for (NodeId node = 0; node < topology_.size(); ++node) {
-        if (topology_[node].above == no_node) continue;
-        for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) add_name(port_name(topology_, node, way));
+      for (LinkId link = 0; link < topology_.links(); ++link) {
+        if (topology_.upper(link) == no_node) continue;
+        for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) add_name(port_name(topology_, link, way));
       }
     } else if (parts.of == "job") {
       for (const ExperimentJob& job : experiment_.jobs) add_name(job.plan.name);
@@ -489,7 +493,16 @@ class PacketLevel final : private Medium::User {
     const PacketCost cost = topology_[sender.node].send_cost;
     const Time leaves = cost == PacketCost::zero() ? now() : work(sender, source.port, cost, now());
     trace_.datagram(leaves, endpoint_of(cluster.first + from, source.port), endpoint_of(to, destination.port), bytes, false);
-    if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes)) gone(index);
+    packet.priority = sender.priority;
+    const std::uint32_t flow = topology_.is_tree() ? 0 : flow_of(cluster.first + from, source.port, to, destination.port);
+    if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes, {flow, packet.priority}))
+      gone(index);
+  }
+
+  // What switches choose a path by.
+  [[nodiscard]] static std::uint32_t flow_of(HostId from, std::uint16_t from_port, HostId to, std::uint16_t to_port) {
+    const std::uint64_t ends = std::uint64_t{from} << 32 | to, ports = std::uint64_t{from_port} << 16 | to_port;
+    return static_cast<std::uint32_t>(mix(ends ^ mix(ports)));
   }
 
   void gone(std::uint32_t index) override { unused_packets_.push_back(index); }
@@ -517,6 +530,7 @@ class PacketLevel final : private Medium::User {
     // Elsewhere during the turn, in which packets may be added.
     std::swap(delivered_, packets_[index].datagram);
     const HostId to = packets_[index].to;
+    if (processes_[to].role != Role::rank) processes_[to].priority = packets_[index].priority;
     run_turn(to, {&delivered_, 1});
     std::swap(delivered_, packets_[index].datagram);  // its memory is for the next
     unused_packets_.push_back(index);
@@ -535,7 +549,7 @@ class PacketLevel final : private Medium::User {
     packet.to = nobody;
     packet.frame_bytes = plan.frame_bytes;
     packet.flow = flow;
-    if (!medium_.carry(now(), index, plan.from, plan.to, plan.frame_bytes)) gone(index);
+    if (!medium_.carry(now(), index, plan.from, plan.to, plan.frame_bytes, {flow, plan.priority})) gone(index);
     // What the division leaves counts for the next gap, so that the rate is exact over many.
     std::uint64_t& rest = background_[flow].rest;
     rest += std::uint64_t{plan.frame_bytes} * 8'000'000'000;
@@ -583,7 +597,12 @@ class PacketLevel final : private Medium::User {
 }  // namespace
 
 Report run_packets(const Experiment& experiment, std::ostream* pcap) {
-  FabricMedium medium(experiment.topology, derive(experiment.seed, 1), packet_level_origin, experiment.random_ties);
+  const std::uint64_t seed = derive(experiment.seed, 1);
+  if (needs_disciplines(experiment)) {
+    QueuedMedium medium(experiment.topology, seed, packet_level_origin, experiment.random_ties);
+    return run_packets(experiment, medium, pcap);
+  }
+  FabricMedium medium(experiment.topology, seed, packet_level_origin, experiment.random_ties);
   return run_packets(experiment, medium, pcap);
 }
 
