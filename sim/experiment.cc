@@ -15,7 +15,8 @@ std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experime
   const auto of = [&](const char* key, const auto& list) -> std::optional<ImpossibleExperiment> {
     const auto found = std::find_if(list.begin(), list.end(), [](const auto& each) { return each.priority != 0; });
     if (found == list.end()) return std::nullopt;
-    return ImpossibleExperiment(std::string(key) + "[" + std::to_string(found - list.begin()) + "].priority", "is above 0: " + why);
+    return ImpossibleExperiment(std::string(key) + "[" + std::to_string(found - list.begin()) + "].priority",
+                                "is above 0: " + why);
   };
   const auto job = of("job", experiment.jobs);
   return job ? job : of("background", experiment.background);

@@ -26,7 +26,7 @@ struct ExperimentJob {
   TrainingPlan training;
 };
 
-// Packets at a steady rate, from one node to another, that answer to nobody; or a TCP connection, where the medium has TCP.
+// Packets at a steady rate, from one node to another, that answer to nobody; or a TCP connection.
 struct BackgroundFlow {
   std::string name;
   NodeId from = 0, to = 0;
@@ -73,7 +73,8 @@ struct ImpossibleExperiment : std::invalid_argument {
 
 // What networks of queues that are first in, first out, on one path, do not have (sim/queued_medium.h). None: the experiment
 // does without. `why`: of those, for the message.
-[[nodiscard]] std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experiment, const std::string& why = "");
+[[nodiscard]] std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experiment,
+                                                                    const std::string& why = "");
 
 struct JobReport {
   std::string name;

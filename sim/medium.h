@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
+#include <optional>
 #include <string>
 
 #include "base/time.h"
@@ -51,10 +51,8 @@ class Medium {
   // A frame of so many bytes, Ethernet's header included, leaves a node at a time that is not before now. False: it is gone.
   [[nodiscard]] virtual bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes,
                                    const Traits& traits) = 0;
-  // Before run(). The number by which tcp_bytes() knows it. Throws std::invalid_argument where there is no TCP.
-  [[nodiscard]] virtual std::size_t add_tcp(const TcpPlan&) {
-    throw std::invalid_argument("is TCP, and only ns-3 has TCP (docs/simulator.md)");
-  }
+  // Before run(). The number by which tcp_bytes() knows it; none: it has no TCP of its own.
+  [[nodiscard]] virtual std::optional<std::size_t> add_tcp(const TcpPlan&) { return std::nullopt; }
   [[nodiscard]] virtual std::uint64_t tcp_bytes(std::size_t) const { return 0; }  // received
   // Whether frames that come to a node at one time, by different links, are in an order that the seed draws.
   [[nodiscard]] virtual bool breaks_ties() const { return false; }

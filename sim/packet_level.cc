@@ -12,6 +12,7 @@
 #include "sim/queued_medium.h"
 #include "sim/sampler.h"
 #include "sim/switch_host.h"
+#include "sim/tcp.h"
 #include "sim/trace.h"
 #include "sim/worker_host.h"
 
@@ -84,11 +85,8 @@ class PacketLevel final : private Medium::User {
       if (plan.tcp.empty()) {
         add(origin_ + plan.start, Kind::background, flow);
       } else {
-        try {
-          background_[flow].tcp = medium_.add_tcp({plan.from, plan.to, plan.tcp, plan.start, plan.stop});
-        } catch (const std::invalid_argument& why) {
-          throw ImpossibleExperiment(key_of("background", flow, "tcp"), why.what());
-        }
+        background_[flow].tcp = medium_.add_tcp({plan.from, plan.to, plan.tcp, plan.start, plan.stop});
+        if (!background_[flow].tcp) add_tcp(flow);
       }
     }
     add_sampler();
@@ -135,7 +133,7 @@ class PacketLevel final : private Medium::User {
   }
 
  private:
-  enum class Kind : std::uint32_t { handled, turn, control, background, sample };
+  enum class Kind : std::uint32_t { handled, turn, control, background, tcp, sample };
   struct Thread {
     Time free{};        // when it is done with what it has,
     PacketCost rest{};  // and this, shorter than a nanosecond, later
@@ -199,10 +197,16 @@ class PacketLevel final : private Medium::User {
     HostId to = 0;
     ControlReply reply;
   };
+  struct Tcp {
+    TcpSender sender;
+    TcpReceiver receiver;
+    Time due = never;  // the earliest event
+  };
   struct Flow {
-    std::uint64_t delivered = 0;  // bytes
-    std::uint64_t rest = 0;       // of a nanosecond until the next frame: over the flow's bits a second
-    std::optional<std::size_t> tcp;
+    std::uint64_t delivered = 0;     // bytes
+    std::uint64_t rest = 0;          // of a nanosecond until the next frame: over the flow's bits a second
+    std::optional<std::size_t> tcp;  // the medium's own
+    std::unique_ptr<Tcp> own_tcp;
   };
 
   // ---- setting up
@@ -311,8 +315,14 @@ class PacketLevel final : private Medium::User {
     if (parts.of == "link") return sampler_->add(name, port_value(topology_, medium_, parts));
     if (parts.of == "background") {
       for (std::size_t flow = 0; flow < background_.size(); ++flow) {
-        if (experiment_.background[flow].name != parts.whose || parts.what != "bytes") continue;
-        return sampler_->add(name, {[this, flow] { return static_cast<double>(delivered(background_[flow])); }, false});
+        if (experiment_.background[flow].name != parts.whose) continue;
+        if (parts.what == "bytes")
+          return sampler_->add(name, {[this, flow] { return static_cast<double>(delivered(background_[flow])); }, false});
+        const TcpSender* const sender = background_[flow].own_tcp ? &background_[flow].own_tcp->sender : nullptr;
+        if (sender != nullptr && parts.what == "window")
+          return sampler_->add(name, {[sender] { return sender->window(); }, true});
+        if (sender != nullptr && parts.what == "retransmissions")
+          return sampler_->add(name, {[sender] { return static_cast<double>(sender->repeated()); }, false});
       }
     }
     if (parts.of == "job") {
@@ -339,6 +349,7 @@ class PacketLevel final : private Medium::User {
   }
 
   [[nodiscard]] std::uint64_t delivered(const Flow& flow) const {
+    if (flow.own_tcp) return flow.own_tcp->receiver.segments() * tcp_segment_bytes;
     return flow.tcp ? medium_.tcp_bytes(*flow.tcp) : flow.delivered;
   }
 
@@ -402,6 +413,8 @@ class PacketLevel final : private Medium::User {
         return control(index);
       case Kind::background:
         return send_background(index);
+      case Kind::tcp:
+        return tcp_due(index);
       case Kind::sample:
         sampler_->sample();
         add(now() + experiment_.bin, Kind::sample, 0);
@@ -510,8 +523,10 @@ class PacketLevel final : private Medium::User {
   void arrived(std::uint32_t index, bool marked) override {
     Packet& packet = packets_[index];
     if (packet.to == nobody) {
+      unused_packets_.push_back(index);
+      if (background_[packet.flow].own_tcp) return tcp_arrived(packet.flow, tcp_frames_[index], marked);
       background_[packet.flow].delivered += packet.frame_bytes;
-      return unused_packets_.push_back(index);
+      return;
     }
     packet.datagram.marked = marked;
     Process& process = processes_[packet.to];
@@ -557,6 +572,57 @@ class PacketLevel final : private Medium::User {
     rest %= plan.bits_per_second;
   }
 
+  // ---- TCP
+
+  void add_tcp(std::uint32_t flow) {
+    const BackgroundFlow& plan = experiment_.background[flow];
+    const TcpWindow::Control control = tcp_control_of(plan.tcp);
+    background_[flow].own_tcp.reset(new Tcp{TcpSender(control), TcpReceiver(control), after(origin_, plan.start)});
+    add(after(origin_, plan.start), Kind::tcp, flow);
+  }
+
+  void tcp_due(std::uint32_t flow) {
+    Tcp& tcp = *background_[flow].own_tcp;
+    if (tcp.due != now()) return;
+    tcp.due = never;
+    tcp.sender.on_timer(now());
+    if (const auto answer = tcp.receiver.on_timer(now())) send_tcp(flow, *answer);
+    tcp_turn(flow);
+  }
+
+  void tcp_arrived(std::uint32_t flow, TcpFrame frame, bool marked) {
+    Tcp& tcp = *background_[flow].own_tcp;
+    if (frame.acknowledges) {
+      tcp.sender.on_acknowledgement(frame, now());
+    } else if (const auto answer = tcp.receiver.on_segment(frame, marked, now())) {
+      send_tcp(flow, *answer);
+    }
+    tcp_turn(flow);
+  }
+
+  void tcp_turn(std::uint32_t flow) {
+    Tcp& tcp = *background_[flow].own_tcp;
+    const bool open = now() - origin_ < experiment_.background[flow].stop;
+    while (const auto segment = tcp.sender.next(now(), open)) send_tcp(flow, *segment);
+    const Time next = std::min(tcp.sender.next_timeout(), tcp.receiver.next_timeout());
+    if (next >= tcp.due) return;
+    tcp.due = next;
+    add(next, Kind::tcp, flow);
+  }
+
+  void send_tcp(std::uint32_t flow, const TcpFrame& frame) {
+    const BackgroundFlow& plan = experiment_.background[flow];
+    const std::uint32_t index = new_packet();
+    Packet& packet = packets_[index];
+    packet.to = nobody;
+    packet.frame_bytes = frame.bytes();
+    packet.flow = flow;
+    if (index >= tcp_frames_.size()) tcp_frames_.resize(packets_.size());
+    tcp_frames_[index] = frame;
+    const auto [from, to] = frame.acknowledges ? std::pair(plan.to, plan.from) : std::pair(plan.from, plan.to);
+    if (!medium_.carry(now(), index, from, to, packet.frame_bytes, {flow, plan.priority})) gone(index);
+  }
+
   // ---- the control plane
 
   void add_control(std::variant<CallDue, ReplyDue> message) {
@@ -588,6 +654,7 @@ class PacketLevel final : private Medium::User {
   std::vector<Flow> background_;
   std::deque<Packet> packets_;
   std::vector<std::uint32_t> unused_packets_;
+  std::vector<TcpFrame> tcp_frames_;  // by packet
   Datagram delivered_;
   std::deque<std::variant<CallDue, ReplyDue>> control_;
   std::vector<std::uint32_t> unused_control_;

@@ -22,7 +22,8 @@ struct PortCounts {
   return static_cast<std::uint64_t>(time.time_since_epoch().count()) * 1000;
 }
 
-// When a port has sent all that it took: picoseconds, and a fraction of another one, so that rates are exact over many frames.
+// When a port has sent all that it took: picoseconds, and a fraction of another one, so that rates are exact over many
+// frames.
 class PortClock {
  public:
   PortClock() = default;
@@ -68,12 +69,11 @@ class PortLosses {
   explicit PortLosses(std::uint64_t seed) : seed_(seed) {}
 
   void offer() { ++offered_; }  // a packet comes to the port
-  // Whether that one is lost, so long after the experiment's begin. Gilbert's model: a burst begins behind a packet that is not
-  // lost, and ends behind one that is, by chances that give plan.loss and plan.loss_burst.
+  // Whether that one is lost, so long after the experiment's begin. Gilbert's model: a burst begins behind a packet that is
+  // not lost, and ends behind one that is, by chances that give plan.loss and plan.loss_burst.
   [[nodiscard]] bool loses(const PortPlan& plan, Duration since) {
-    const bool out = std::any_of(plan.outages.begin(), plan.outages.end(), [&](const PortPlan::Outage& outage) {
-      return since >= outage.from && since < outage.to;
-    });
+    const bool out = std::any_of(plan.outages.begin(), plan.outages.end(),
+                                 [&](const PortPlan::Outage& outage) { return since >= outage.from && since < outage.to; });
     if (plan.loss <= 0) return out;
     const double drawn = static_cast<double>(mix(seed_ ^ mix(offered_)) >> 11) * 0x1p-53;
     const double ends = 1 / plan.loss_burst;

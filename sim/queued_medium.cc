@@ -221,13 +221,14 @@ void QueuedMedium::told(PortId id, std::uint8_t priority, bool to_wait) {
   if (port.sending == none) serve(id);
 }
 
-// What comes by a port from the byte on that makes it wait: the rest of a frame, what it sends while the word to wait is sent behind
-// a frame and on its way, a frame that it has begun by then, and what is in the wire.
+// What comes by a port from the byte on that makes it wait: the rest of a frame, what it sends while the word to wait is
+// sent behind a frame and on its way, a frame that it has begun by then, and what is in the wire.
 std::uint64_t QueuedMedium::headroom(const Port& port, const Port& back) const {
   if (topology_.pfc->headroom) return *topology_.pfc->headroom;
   PortClock clock(back.plan->bits_per_second);
   if (!clock.unlimited()) clock.take(0, longest_ + pause_bytes);
-  const Duration way = (clock.unlimited() ? Duration::zero() : clock.done().time_since_epoch()) + back.plan->delay + port.plan->delay;
+  const Duration way =
+      (clock.unlimited() ? Duration::zero() : clock.done().time_since_epoch()) + back.plan->delay + port.plan->delay;
   return bytes_in(way + Duration(2), port.plan->bits_per_second) + 2 * std::uint64_t{longest_};
 }
 

@@ -1,6 +1,6 @@
-// A medium like sim/fabric_medium.h, whose ports have queues frame by frame: for priorities, random early detection, priority flow
-// control, and networks with several paths. It takes two events a hop in place of one; where none of these is asked for, both
-// have the same times.
+// A medium like sim/fabric_medium.h, whose ports have queues frame by frame: for priorities, random early detection,
+// priority flow control, and networks with several paths. It takes two events a hop in place of one; where none of these is
+// asked for, both have the same times.
 #pragma once
 
 #include <array>
@@ -28,7 +28,9 @@ class QueuedMedium final : public Medium {
   [[nodiscard]] bool run(User& user, Time end) override;
   void stop() override { stopped_ = true; }
 
-  [[nodiscard]] const PortCounts& counts(LinkId link, Fabric::Way way) const override { return ports_[port_of(link, way)].counts; }
+  [[nodiscard]] const PortCounts& counts(LinkId link, Fabric::Way way) const override {
+    return ports_[port_of(link, way)].counts;
+  }
   [[nodiscard]] std::uint64_t queued_bytes(LinkId link, Fabric::Way way) const override;
   [[nodiscard]] std::uint64_t left_bytes(LinkId link, Fabric::Way way) const override {
     return counts(link, way).bytes - queued_bytes(link, way);
@@ -79,7 +81,9 @@ class QueuedMedium final : public Medium {
   };
 
   [[nodiscard]] static PortId port_of(LinkId link, Fabric::Way way) { return 2 * link + (way == Fabric::Way::down ? 1 : 0); }
-  [[nodiscard]] bool lossless(std::uint8_t priority) const { return topology_.pfc && (topology_.pfc->of >> priority & 1) != 0; }
+  [[nodiscard]] bool lossless(std::uint8_t priority) const {
+    return topology_.pfc && (topology_.pfc->of >> priority & 1) != 0;
+  }
   // Whether it is under way.
   [[nodiscard]] bool forward(std::uint32_t frame);
   [[nodiscard]] bool takes(Port& port, Frame& frame);

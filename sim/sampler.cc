@@ -43,12 +43,9 @@ Sampler::Value port_value(const Topology& topology, const Medium& medium, const 
   if (name.what == "queue") {
     return {[&medium, link = *link, way] { return static_cast<double>(medium.queued_bytes(link, way)); }, true};
   }
-  static constexpr std::pair<const char*, std::uint64_t PortCounts::*> counters[] = {{"packets", &PortCounts::packets},
-                                                                                     {"bytes", &PortCounts::bytes},
-                                                                                     {"dropped", &PortCounts::dropped},
-                                                                                     {"lost", &PortCounts::lost},
-                                                                                     {"marked", &PortCounts::marked},
-                                                                                     {"pauses", &PortCounts::pauses}};
+  static constexpr std::pair<const char*, std::uint64_t PortCounts::*> counters[] = {
+      {"packets", &PortCounts::packets}, {"bytes", &PortCounts::bytes},   {"dropped", &PortCounts::dropped},
+      {"lost", &PortCounts::lost},       {"marked", &PortCounts::marked}, {"pauses", &PortCounts::pauses}};
   for (const auto& [what, counter] : counters) {
     if (name.what != what) continue;
     return {

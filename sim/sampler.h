@@ -42,7 +42,8 @@ class Sampler {
 };
 
 [[nodiscard]] std::string port_name(const Topology& topology, LinkId link, Fabric::Way way);
-// "link.LINK.up.WHAT": packets, bytes, dropped, lost, marked, pauses, or queue. Throws std::invalid_argument if there is none.
+// "link.LINK.up.WHAT": packets, bytes, dropped, lost, marked, pauses, or queue. Throws std::invalid_argument if there is
+// none.
 [[nodiscard]] Sampler::Value port_value(const Topology& topology, const Medium& medium, const CounterName& name);
 
 }  // namespace netsum::sim

@@ -97,8 +97,7 @@ Topology tree(const std::vector<std::uint32_t>& fan_out, const Uniform& all) {
 
 Topology leaf_spine(std::uint32_t spines, std::uint32_t leaves, std::uint32_t hosts, const Uniform& all) {
   Topology topology;
-  for (std::uint32_t i = 0; i < spines; ++i)
-    topology.add(switch_plan("spine" + std::to_string(i), no_node, all));
+  for (std::uint32_t i = 0; i < spines; ++i) topology.add(switch_plan("spine" + std::to_string(i), no_node, all));
   for (std::uint32_t i = 0; i < leaves; ++i) topology.add(switch_plan("leaf" + std::to_string(i), 0, all));
   for (std::uint32_t i = 0; i < leaves * hosts; ++i) topology.add(host(i, spines + i / hosts, all));
   for (NodeId leaf = spines; leaf < spines + leaves; ++leaf) {

@@ -1,5 +1,5 @@
-// The shape of a network: nodes in a tree, and the link from each to the node above it; in a Clos network, more links upwards.
-// Data; sim/fabric.h and sim/queued_medium.h move packets.
+// The shape of a network: nodes in a tree, and the link from each to the node above it; in a Clos network, more links
+// upwards. Data; sim/fabric.h and sim/queued_medium.h move packets.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@ namespace netsum::sim {
 using NodeId = std::uint32_t;
 inline constexpr NodeId no_node = UINT32_MAX;
 
-// Random early detection (Floyd and Jacobson, 1993), gentle: between two lengths of the queue, averaged, drops become likely, and
-// behind the second one ever likelier.
+// Random early detection (Floyd and Jacobson, 1993), gentle: between two lengths of the queue, averaged, drops become
+// likely, and behind the second one ever likelier.
 struct RedPlan {
   std::uint64_t least_bytes = 0, most_bytes = 0;
   double most_chance = 0.1;  // at most_bytes
@@ -30,8 +30,8 @@ inline constexpr std::uint32_t priorities = 8;  // the highest goes first
 
 // Priority flow control (IEEE 802.1Qbb): a switch tells the port that sends to it to wait, so that nothing is dropped.
 struct PfcPlan {
-  std::uint8_t of = 0;              // priorities, a bit each
-  std::uint64_t off = 0, on = 0;    // bytes from one port: from the first on it waits, down to the second
+  std::uint8_t of = 0;                    // priorities, a bit each
+  std::uint64_t off = 0, on = 0;          // bytes from one port: from the first on it waits, down to the second
   std::optional<std::uint64_t> headroom;  // for what comes until it does; none: as much as can come
 };
 

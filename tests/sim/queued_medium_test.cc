@@ -40,7 +40,8 @@ struct Flows {
   }
   Report run() {
     experiment.series.clear();
-    for (const BackgroundFlow& each : experiment.background) experiment.series.push_back("background." + each.name + ".bytes");
+    for (const BackgroundFlow& each : experiment.background)
+      experiment.series.push_back("background." + each.name + ".bytes");
     return run_packets(experiment);
   }
 };
@@ -58,8 +59,12 @@ INSTANTIATE_TEST_SUITE_P(QueuedMedium, SameAsTheFabric, testing::Values("switchm
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(SameAsTheFabric, WhereNoneOfThemIsAskedFor) {
-  Uniform all = links({.bits_per_second = 7 * gigabit, .delay = microseconds(3), .buffer_bytes = 60'000, .mark_bytes = 20'000,
-                       .loss = 1e-3, .loss_burst = 3});
+  Uniform all = links({.bits_per_second = 7 * gigabit,
+                       .delay = microseconds(3),
+                       .buffer_bytes = 60'000,
+                       .mark_bytes = 20'000,
+                       .loss = 1e-3,
+                       .loss_burst = 3});
   all.switch_plan.shared_buffer_bytes = 80'000;
   Experiment experiment = on(tree({2, 3}, all), GetParam());
   ExperimentJob& job = add_job(experiment, hosts_of(experiment.topology), {{60'000, {}, microseconds(10)}});
@@ -100,7 +105,8 @@ TEST(Priorities, TheHighestStarvesTheOthersIfItTakesAll) {
 
 // The ranks' packets and the switch's.
 TEST(Priorities, AJobOfAHighOneTakesAsLongAsAlone) {
-  Experiment experiment = on(star(5, links({.bits_per_second = gigabit, .delay = microseconds(5), .buffer_bytes = 500'000})));
+  Experiment experiment =
+      on(star(5, links({.bits_per_second = gigabit, .delay = microseconds(5), .buffer_bytes = 500'000})));
   add_job(experiment, {1, 2, 3}, {{250'000, {}, {}}});
   const double alone = run_packets(experiment).jobs[0].operation_seconds.at(0);
   experiment.background = {flow("noise", 4, 1, gigabit), flow("answers", 1, 4, gigabit)};
@@ -145,7 +151,8 @@ TEST(Red, HoldsTheQueueWhereItsChanceFitsTheLoad) {
     PortPlan port = ten_gigabit;
     port.buffer_bytes = 1'000'000;
     Topology topology = star(4, links(port));
-    topology[3].down.red = RedPlan{.least_bytes = 50'000, .most_bytes = 150'000, .most_chance = 0.2, .weight = 0.02, .marks = marks};
+    topology[3].down.red =
+        RedPlan{.least_bytes = 50'000, .most_bytes = 150'000, .most_chance = 0.2, .weight = 0.02, .marks = marks};
     Flows flows(std::move(topology), 4);
     flows.experiment.background = {flow("a", 1, 3, 6 * gigabit), flow("b", 2, 3, 6 * gigabit)};
     flows.experiment.bin = microseconds(5);
@@ -153,14 +160,17 @@ TEST(Red, HoldsTheQueueWhereItsChanceFitsTheLoad) {
     const Report report = run_packets(flows.experiment);
     const std::vector<double>& queue = report.series.at("link.h2.down.queue");
     const double mean = std::accumulate(queue.begin() + 1000, queue.begin() + 4000, 0.0) / 3000;
-    const auto port_report = std::find_if(report.ports.begin(), report.ports.end(), [](const auto& p) { return p.link == "h2.down"; });
+    const auto port_report =
+        std::find_if(report.ports.begin(), report.ports.end(), [](const auto& p) { return p.link == "h2.down"; });
     if (marks) {
       EXPECT_GT(port_report->marked, 1000U);
       EXPECT_GT(mean, 500'000);  // marks slow these flows down by nothing
       continue;
     }
     EXPECT_NEAR(50'000 + 100'000 * (1.0 / 11) / 0.2, mean, 3'000);
-    EXPECT_NEAR(1.0 / 6, static_cast<double>(port_report->dropped) / static_cast<double>(port_report->dropped + port_report->packets), 0.01);
+    EXPECT_NEAR(1.0 / 6,
+                static_cast<double>(port_report->dropped) / static_cast<double>(port_report->dropped + port_report->packets),
+                0.01);
   }
 }
 
@@ -231,11 +241,12 @@ TEST(Paths, JobsSumAtLeavesAndSpines) {
   }
 }
 
-// h0 and h1 send to h4 by a trunk four times as fast as its link, and the victim, h2, to h5. Queues are first in, first out: of what
-// the trunk takes each has a third, and h4's link takes 10 Gbit/s of it, so the victim gets 5.
+// h0 and h1 send to h4 by a trunk four times as fast as its link, and the victim, h2, to h5. Queues are first in, first out:
+// of what the trunk takes each has a third, and h4's link takes 10 Gbit/s of it, so the victim gets 5.
 struct Incast : Flows {
   Incast() : Flows(network(), 5) {
-    experiment.background = {flow("a", 2, 6, 10 * gigabit), flow("b", 3, 6, 10 * gigabit), flow("victim", 4, 7, 10 * gigabit)};
+    experiment.background = {flow("a", 2, 6, 10 * gigabit), flow("b", 3, 6, 10 * gigabit),
+                             flow("victim", 4, 7, 10 * gigabit)};
   }
   static Topology network() {
     Topology topology = shared_bottleneck(4, 2, links(ten_gigabit));  // nodes 2 to 5 at the left, 6 and 7 at the right
