@@ -85,6 +85,20 @@ TEST(Tcp, RenoHalvesItsWindowOnceForTheMarksOfOne) {
   EXPECT_EQ(0U, report.lost);
 }
 
+// W(t) = C (t - K)^3 + Wmax (RFC 9438, Figure 1).
+TEST(TcpWindow, CubicGrowsByItsCurve) {
+  TcpWindow window(TcpWindow::Control::cubic);
+  const Duration round_trip = milliseconds(100);
+  window.acknowledged(1990, round_trip, Time(seconds(1)));
+  window.congested();
+  EXPECT_NEAR(1400, window.segments(), 1e-6);
+  const double k = std::cbrt(0.3 * 2000 / 0.4);
+  for (int trips = 1; trips <= 150; ++trips) {
+    window.acknowledged(static_cast<std::uint64_t>(window.segments()), round_trip, Time(seconds(1)) + trips * round_trip);
+    EXPECT_NEAR(2000 + 0.4 * std::pow(trips * 0.1 - k, 3), window.segments(), 12) << trips;
+  }
+}
+
 // CUBIC (RFC 9438): a window that was w has w - 0.3 w, and is w again after K seconds.
 TEST(Tcp, CubicComesBackAfterItsTime) {
   const Connections one({"cubic"}, {.bits_per_second = 50 * megabit, .delay = milliseconds(30), .buffer_bytes = 50'000}, 300,
