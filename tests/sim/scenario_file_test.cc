@@ -94,7 +94,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
   EXPECT_EQ(
       "test.toml, line 3: `network.link.rate` is wrong: '10 parsecs' is not a rate like 100mbit (bit, kbit, mbit or gbit; "
       "at "
-      "most 1000gbit)",
+      "most 1600gbit)",
       complaint("[network]\nhosts = 2\nlink = { rate = \"10 parsecs\" }\n"));
   EXPECT_EQ("test.toml, line 3: `network.link.loss` is a number from 0 to 1",
             complaint("[network]\nhosts = 2\nlink = { loss = 3 }\n"));
