@@ -22,6 +22,7 @@ Program::Call DrawnCalls::make(std::uint64_t number, std::uint32_t process) {
     tally_.count(Fault::mismatch);
   }
   next.tensor = tensor_of(plan_, next.operation, rank_, process);
+  next.operation.data = next.tensor.data();
   return next;
 }
 

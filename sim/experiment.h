@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -21,10 +22,11 @@ struct ExperimentJob {
   JobPlan plan;
   std::vector<NodeId> nodes;  // of each rank
   Duration start{};           // the ranks' processes
+  std::uint8_t priority = 0;  // of its packets
   TrainingPlan training;
 };
 
-// Packets at a steady rate, from one node to another, that answer to nobody; or a TCP connection, where the medium has TCP.
+// Packets at a steady rate, from one node to another, that answer to nobody; or a TCP connection.
 struct BackgroundFlow {
   std::string name;
   NodeId from = 0, to = 0;
@@ -33,6 +35,7 @@ struct BackgroundFlow {
   Duration start{}, stop = Duration::max();
   Duration on{}, off{};  // in turns, from the start; off 0: always on
   std::string tcp{};     // its congestion control; empty: packets at a steady rate
+  std::uint8_t priority = 0;
 };
 
 struct Experiment {
@@ -68,6 +71,11 @@ struct ImpossibleExperiment : std::invalid_argument {
   std::string key;  // of a scenario file: "job[0].wire"
 };
 
+// What networks of queues that are first in, first out, on one path, do not have (sim/queued_medium.h). None: the experiment
+// does without. `why`: of those, for the message.
+[[nodiscard]] std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experiment,
+                                                                    const std::string& why = "");
+
 struct JobReport {
   std::string name;
   std::uint32_t ranks = 0;
@@ -80,7 +88,8 @@ struct JobReport {
 
 struct PortReport {
   std::string link;  // "h0.up"
-  std::uint64_t packets = 0, bytes = 0, dropped = 0, lost = 0, marked = 0, longest_queue = 0;
+  std::uint64_t packets = 0, bytes = 0, dropped = 0, lost = 0, marked = 0, longest_queue = 0, pauses = 0;
+  double paused = 0;       // seconds
   double utilisation = 0;  // of the rate, over the whole time, by what is past the port; 0 if unlimited
 };
 

@@ -8,17 +8,12 @@
 #include <vector>
 
 #include "base/time.h"
+#include "sim/port.h"
 #include "sim/topology.h"
 
 namespace netsum::sim {
 
 inline constexpr std::size_t datagram_header_bytes = 42;  // Ethernet, IPv4, UDP
-
-struct PortCounts {
-  std::uint64_t packets = 0, bytes = 0;  // sent into the wire; frames
-  std::uint64_t dropped = 0, lost = 0, marked = 0;
-  std::uint64_t longest_queue = 0;  // bytes
-};
 
 class Fabric {
  public:
@@ -41,13 +36,9 @@ class Fabric {
 
  private:
   struct Port {
-    // When the queue is empty: picoseconds, and `rest` / `rate` of another one.
-    std::uint64_t free = 0, rest = 0;
-    std::uint64_t rate = 0;  // bits a second; 0: unlimited
-    std::uint64_t seed = 0;
-    std::uint64_t offered = 0;  // packets
-    NodeId sender = 0;          // the node that it belongs to
-    bool losing = false;        // a burst goes on
+    PortClock clock;
+    PortLosses losses;
+    NodeId sender = 0;  // the node that it belongs to
     PortCounts counts;
   };
   struct Leaving {
@@ -64,8 +55,6 @@ class Fabric {
     return ports_[2 * std::size_t{node} + (way == Way::down ? 1 : 0)];
   }
   [[nodiscard]] bool fits(Port& port, const PortPlan& plan, std::uint64_t now, std::uint64_t queued, std::uint64_t bytes);
-  [[nodiscard]] static std::uint64_t queued_bytes(const Port& port, std::uint64_t now);
-  [[nodiscard]] bool loses(Port& port, const PortPlan& plan, Time now) const;
 
   const Topology& topology_;
   const Time origin_;           // the experiment's begin

@@ -4,7 +4,7 @@
 
 namespace netsum::sim {
 
-bool FabricMedium::carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes) {
+bool FabricMedium::carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes, const Traits&) {
   if (frame >= frames_.size()) frames_.resize(frame + 1);
   frames_[frame] = {from, to, bytes, false};
   if (from != to) return forward(at, frame);

@@ -16,7 +16,8 @@ class FabricMedium final : public Medium {
 
   [[nodiscard]] Time now() const override { return now_; }
   void add(Time at, Due what) override { queue_.add(at, what); }
-  [[nodiscard]] bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes) override;
+  [[nodiscard]] bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes,
+                           const Traits& traits) override;
   [[nodiscard]] bool run(User& user, Time end) override;
   void stop() override { stopped_ = true; }
 

@@ -218,6 +218,7 @@ class FlowLevel {
  public:
   FlowLevel(const Experiment& experiment, Report& report)
       : experiment_(experiment), report_(report), resources_(experiment), background_(resources_.size()) {
+    if (const auto needs = needs_disciplines(experiment, "only --level packet has it")) throw *needs;
     for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
       const std::string& protocol = protocol_of(experiment, experiment.jobs[job]);
       if (has_flows(protocol)) continue;
@@ -233,8 +234,7 @@ class FlowLevel {
     }
     for (std::size_t flow = 0; flow < experiment.background.size(); ++flow) {
       if (experiment.background[flow].tcp.empty()) continue;
-      throw ImpossibleExperiment("background[" + std::to_string(flow) + "].tcp",
-                                 "is TCP, and only ns-3 has TCP (docs/simulator.md)");
+      throw ImpossibleExperiment("background[" + std::to_string(flow) + "].tcp", "is TCP: only --level packet has it");
     }
     for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
       jobs_.emplace_back(experiment, job, resources_);

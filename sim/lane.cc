@@ -1,5 +1,7 @@
 #include "sim/lane.h"
 
+#include <cstdlib>
+#include <memory>
 #include <new>
 
 namespace netsum::sim {
@@ -26,14 +28,21 @@ class CountingSink final : public Sink {
 
 class HeapMemory final : public service::Memory {
  public:
-  explicit HeapMemory(std::size_t bytes) : lines_((bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine)), size_(bytes) {}
-  [[nodiscard]] std::span<std::byte> bytes() override { return std::as_writable_bytes(std::span(lines_)).first(size_); }
+  explicit HeapMemory(std::size_t bytes)
+      : room_(bytes + line), memory_(static_cast<std::byte*>(std::calloc(room_, 1)), &std::free), size_(bytes) {
+    if (!memory_) throw std::bad_alloc();
+  }
+  [[nodiscard]] std::span<std::byte> bytes() override {
+    void* begin = memory_.get();
+    std::size_t room = room_;
+    return {static_cast<std::byte*>(std::align(line, size_, begin, room)), size_};
+  }
 
  private:
-  struct alignas(64) CacheLine {
-    std::byte bytes[64];
-  };
-  std::vector<CacheLine> lines_;
+  static constexpr std::size_t line = 64;
+  std::size_t room_;
+  // Pages that nothing writes to, such as those for floats of ranks that send none, take no memory.
+  std::unique_ptr<std::byte, void (*)(void*)> memory_;
   std::size_t size_;
 };
 

@@ -9,8 +9,10 @@
 
 #include "sim/aggregator_host.h"
 #include "sim/fabric_medium.h"
+#include "sim/queued_medium.h"
 #include "sim/sampler.h"
 #include "sim/switch_host.h"
+#include "sim/tcp.h"
 #include "sim/trace.h"
 #include "sim/worker_host.h"
 
@@ -41,6 +43,7 @@ Scenario cluster_of(const Experiment& experiment, const std::string& protocol, b
     if (protocol_of(experiment, job) != protocol) continue;
     if (experiment.pool_slots == 0) cluster.pool_slots += pool_slots_of_slot * job.plan.slots;
     cluster.jobs.push_back(job.plan);
+    cluster.jobs.back().window = static_cast<std::uint32_t>(job.training.buckets.size());
     if (!has_switches) cluster.jobs.back().switch_of_rank.clear();
     cluster.pool_elements = std::max(cluster.pool_elements, job.plan.packet_elements);
   }
@@ -82,11 +85,8 @@ class PacketLevel final : private Medium::User {
       if (plan.tcp.empty()) {
         add(origin_ + plan.start, Kind::background, flow);
       } else {
-        try {
-          background_[flow].tcp = medium_.add_tcp({plan.from, plan.to, plan.tcp, plan.start, plan.stop});
-        } catch (const std::invalid_argument& why) {
-          throw ImpossibleExperiment(key_of("background", flow, "tcp"), why.what());
-        }
+        background_[flow].tcp = medium_.add_tcp({plan.from, plan.to, plan.tcp, plan.start, plan.stop});
+        if (!background_[flow].tcp) add_tcp(flow);
       }
     }
     add_sampler();
@@ -111,16 +111,16 @@ class PacketLevel final : private Medium::User {
         report_.jobs.back().retransmissions += processes_[id].retransmissions;
       }
     }
-    for (NodeId node = 0; node < topology_.size(); ++node) {
-      if (topology_[node].above == no_node) continue;
+    for (LinkId link = 0; link < topology_.links(); ++link) {
+      if (topology_.upper(link) == no_node) continue;
       for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) {
-        const PortCounts& c = medium_.counts(node, way);
+        const PortCounts& c = medium_.counts(link, way);
         if (c.packets + c.dropped == 0) continue;
-        const auto left = static_cast<double>(medium_.left_bytes(node, way));
-        const auto rate =
-            static_cast<double>((way == Fabric::Way::up ? topology_[node].up : topology_[node].down).bits_per_second);
-        report_.ports.push_back({port_name(topology_, node, way), c.packets, c.bytes, c.dropped, c.lost, c.marked,
-                                 c.longest_queue, rate == 0 || seconds == 0 ? 0 : std::min(1.0, left * 8 / rate / seconds)});
+        const auto left = static_cast<double>(medium_.left_bytes(link, way));
+        const auto rate = static_cast<double>(topology_.port(link, way == Fabric::Way::up).bits_per_second);
+        report_.ports.push_back({port_name(topology_, link, way), c.packets, c.bytes, c.dropped, c.lost, c.marked,
+                                 c.longest_queue, c.pauses, std::chrono::duration<double>(c.paused).count(),
+                                 rate == 0 || seconds == 0 ? 0 : std::min(1.0, left * 8 / rate / seconds)});
         report_.lost += c.dropped + c.lost;
       }
     }
@@ -133,7 +133,7 @@ class PacketLevel final : private Medium::User {
   }
 
  private:
-  enum class Kind : std::uint32_t { handled, turn, control, background, sample };
+  enum class Kind : std::uint32_t { handled, turn, control, background, tcp, sample };
   struct Thread {
     Time free{};        // when it is done with what it has,
     PacketCost rest{};  // and this, shorter than a nanosecond, later
@@ -180,12 +180,14 @@ class PacketLevel final : private Medium::User {
     std::uint32_t job = 0, rank = 0;
     bool ended = false;
     std::uint64_t retransmissions = 0;
+    std::uint8_t priority = 0;  // of what it sends: its job's, or that of what came last
   };
   struct Packet {
     Datagram datagram;
     HostId to = nobody;
     std::uint32_t frame_bytes = 0;
     std::uint32_t flow = 0;  // background
+    std::uint8_t priority = 0;
   };
   struct CallDue {
     HostId to = 0;
@@ -195,10 +197,16 @@ class PacketLevel final : private Medium::User {
     HostId to = 0;
     ControlReply reply;
   };
+  struct Tcp {
+    TcpSender sender;
+    TcpReceiver receiver;
+    Time due = never;  // the earliest event
+  };
   struct Flow {
-    std::uint64_t delivered = 0;  // bytes
-    std::uint64_t rest = 0;       // of a nanosecond until the next frame: over the flow's bits a second
-    std::optional<std::size_t> tcp;
+    std::uint64_t delivered = 0;     // bytes
+    std::uint64_t rest = 0;          // of a nanosecond until the next frame: over the flow's bits a second
+    std::optional<std::size_t> tcp;  // the medium's own
+    std::unique_ptr<Tcp> own_tcp;
   };
 
   // ---- setting up
@@ -256,6 +264,7 @@ class PacketLevel final : private Medium::User {
       add_process(plan.nodes[rank], Role::rank);
       processes_[id].job = job;
       processes_[id].rank = rank;
+      processes_[id].priority = plan.priority;
       auto program = std::make_unique<Trainer>(trainings_[job], sums_[job], rank,
                                                Random(derive(derive(experiment_.seed, 2 + job), rank)));
       processes_[id].host = std::make_unique<WorkerHost>(
@@ -285,9 +294,9 @@ class PacketLevel final : private Medium::User {
     std::vector<std::string> names;
     const auto add_name = [&](const std::string& whose) { names.push_back(parts.of + "." + whose + "." + parts.what); };
     if (parts.of == "link") {
-      for (NodeId node = 0; node < topology_.size(); ++node) {
-        if (topology_[node].above == no_node) continue;
-        for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) add_name(port_name(topology_, node, way));
+      for (LinkId link = 0; link < topology_.links(); ++link) {
+        if (topology_.upper(link) == no_node) continue;
+        for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) add_name(port_name(topology_, link, way));
       }
     } else if (parts.of == "job") {
       for (const ExperimentJob& job : experiment_.jobs) add_name(job.plan.name);
@@ -306,8 +315,14 @@ class PacketLevel final : private Medium::User {
     if (parts.of == "link") return sampler_->add(name, port_value(topology_, medium_, parts));
     if (parts.of == "background") {
       for (std::size_t flow = 0; flow < background_.size(); ++flow) {
-        if (experiment_.background[flow].name != parts.whose || parts.what != "bytes") continue;
-        return sampler_->add(name, {[this, flow] { return static_cast<double>(delivered(background_[flow])); }, false});
+        if (experiment_.background[flow].name != parts.whose) continue;
+        if (parts.what == "bytes")
+          return sampler_->add(name, {[this, flow] { return static_cast<double>(delivered(background_[flow])); }, false});
+        const TcpSender* const sender = background_[flow].own_tcp ? &background_[flow].own_tcp->sender : nullptr;
+        if (sender != nullptr && parts.what == "window")
+          return sampler_->add(name, {[sender] { return sender->window(); }, true});
+        if (sender != nullptr && parts.what == "retransmissions")
+          return sampler_->add(name, {[sender] { return static_cast<double>(sender->repeated()); }, false});
       }
     }
     if (parts.of == "job") {
@@ -334,6 +349,7 @@ class PacketLevel final : private Medium::User {
   }
 
   [[nodiscard]] std::uint64_t delivered(const Flow& flow) const {
+    if (flow.own_tcp) return flow.own_tcp->receiver.segments() * tcp_segment_bytes;
     return flow.tcp ? medium_.tcp_bytes(*flow.tcp) : flow.delivered;
   }
 
@@ -397,6 +413,8 @@ class PacketLevel final : private Medium::User {
         return control(index);
       case Kind::background:
         return send_background(index);
+      case Kind::tcp:
+        return tcp_due(index);
       case Kind::sample:
         sampler_->sample();
         add(now() + experiment_.bin, Kind::sample, 0);
@@ -488,7 +506,16 @@ class PacketLevel final : private Medium::User {
     const PacketCost cost = topology_[sender.node].send_cost;
     const Time leaves = cost == PacketCost::zero() ? now() : work(sender, source.port, cost, now());
     trace_.datagram(leaves, endpoint_of(cluster.first + from, source.port), endpoint_of(to, destination.port), bytes, false);
-    if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes)) gone(index);
+    packet.priority = sender.priority;
+    const std::uint32_t flow = topology_.is_tree() ? 0 : flow_of(cluster.first + from, source.port, to, destination.port);
+    if (!medium_.carry(leaves, index, sender.node, processes_[to].node, packet.frame_bytes, {flow, packet.priority}))
+      gone(index);
+  }
+
+  // What switches choose a path by.
+  [[nodiscard]] static std::uint32_t flow_of(HostId from, std::uint16_t from_port, HostId to, std::uint16_t to_port) {
+    const std::uint64_t ends = std::uint64_t{from} << 32 | to, ports = std::uint64_t{from_port} << 16 | to_port;
+    return static_cast<std::uint32_t>(mix(ends ^ mix(ports)));
   }
 
   void gone(std::uint32_t index) override { unused_packets_.push_back(index); }
@@ -496,8 +523,10 @@ class PacketLevel final : private Medium::User {
   void arrived(std::uint32_t index, bool marked) override {
     Packet& packet = packets_[index];
     if (packet.to == nobody) {
+      unused_packets_.push_back(index);
+      if (background_[packet.flow].own_tcp) return tcp_arrived(packet.flow, tcp_frames_[index], marked);
       background_[packet.flow].delivered += packet.frame_bytes;
-      return unused_packets_.push_back(index);
+      return;
     }
     packet.datagram.marked = marked;
     Process& process = processes_[packet.to];
@@ -516,6 +545,7 @@ class PacketLevel final : private Medium::User {
     // Elsewhere during the turn, in which packets may be added.
     std::swap(delivered_, packets_[index].datagram);
     const HostId to = packets_[index].to;
+    if (processes_[to].role != Role::rank) processes_[to].priority = packets_[index].priority;
     run_turn(to, {&delivered_, 1});
     std::swap(delivered_, packets_[index].datagram);  // its memory is for the next
     unused_packets_.push_back(index);
@@ -534,12 +564,63 @@ class PacketLevel final : private Medium::User {
     packet.to = nobody;
     packet.frame_bytes = plan.frame_bytes;
     packet.flow = flow;
-    if (!medium_.carry(now(), index, plan.from, plan.to, plan.frame_bytes)) gone(index);
+    if (!medium_.carry(now(), index, plan.from, plan.to, plan.frame_bytes, {flow, plan.priority})) gone(index);
     // What the division leaves counts for the next gap, so that the rate is exact over many.
     std::uint64_t& rest = background_[flow].rest;
     rest += std::uint64_t{plan.frame_bytes} * 8'000'000'000;
     add(now() + Duration(static_cast<std::int64_t>(rest / plan.bits_per_second)), Kind::background, flow);
     rest %= plan.bits_per_second;
+  }
+
+  // ---- TCP
+
+  void add_tcp(std::uint32_t flow) {
+    const BackgroundFlow& plan = experiment_.background[flow];
+    const TcpWindow::Control control = tcp_control_of(plan.tcp);
+    background_[flow].own_tcp.reset(new Tcp{TcpSender(control), TcpReceiver(control), after(origin_, plan.start)});
+    add(after(origin_, plan.start), Kind::tcp, flow);
+  }
+
+  void tcp_due(std::uint32_t flow) {
+    Tcp& tcp = *background_[flow].own_tcp;
+    if (tcp.due != now()) return;
+    tcp.due = never;
+    tcp.sender.on_timer(now());
+    if (const auto answer = tcp.receiver.on_timer(now())) send_tcp(flow, *answer);
+    tcp_turn(flow);
+  }
+
+  void tcp_arrived(std::uint32_t flow, TcpFrame frame, bool marked) {
+    Tcp& tcp = *background_[flow].own_tcp;
+    if (frame.acknowledges) {
+      tcp.sender.on_acknowledgement(frame, now());
+    } else if (const auto answer = tcp.receiver.on_segment(frame, marked, now())) {
+      send_tcp(flow, *answer);
+    }
+    tcp_turn(flow);
+  }
+
+  void tcp_turn(std::uint32_t flow) {
+    Tcp& tcp = *background_[flow].own_tcp;
+    const bool open = now() - origin_ < experiment_.background[flow].stop;
+    while (const auto segment = tcp.sender.next(now(), open)) send_tcp(flow, *segment);
+    const Time next = std::min(tcp.sender.next_timeout(), tcp.receiver.next_timeout());
+    if (next >= tcp.due) return;
+    tcp.due = next;
+    add(next, Kind::tcp, flow);
+  }
+
+  void send_tcp(std::uint32_t flow, const TcpFrame& frame) {
+    const BackgroundFlow& plan = experiment_.background[flow];
+    const std::uint32_t index = new_packet();
+    Packet& packet = packets_[index];
+    packet.to = nobody;
+    packet.frame_bytes = frame.bytes();
+    packet.flow = flow;
+    if (index >= tcp_frames_.size()) tcp_frames_.resize(packets_.size());
+    tcp_frames_[index] = frame;
+    const auto [from, to] = frame.acknowledges ? std::pair(plan.to, plan.from) : std::pair(plan.from, plan.to);
+    if (!medium_.carry(now(), index, from, to, packet.frame_bytes, {flow, plan.priority})) gone(index);
   }
 
   // ---- the control plane
@@ -573,6 +654,7 @@ class PacketLevel final : private Medium::User {
   std::vector<Flow> background_;
   std::deque<Packet> packets_;
   std::vector<std::uint32_t> unused_packets_;
+  std::vector<TcpFrame> tcp_frames_;  // by packet
   Datagram delivered_;
   std::deque<std::variant<CallDue, ReplyDue>> control_;
   std::vector<std::uint32_t> unused_control_;
@@ -582,7 +664,12 @@ class PacketLevel final : private Medium::User {
 }  // namespace
 
 Report run_packets(const Experiment& experiment, std::ostream* pcap) {
-  FabricMedium medium(experiment.topology, derive(experiment.seed, 1), packet_level_origin, experiment.random_ties);
+  const std::uint64_t seed = derive(experiment.seed, 1);
+  if (needs_disciplines(experiment)) {
+    QueuedMedium medium(experiment.topology, seed, packet_level_origin, experiment.random_ties);
+    return run_packets(experiment, medium, pcap);
+  }
+  FabricMedium medium(experiment.topology, seed, packet_level_origin, experiment.random_ties);
   return run_packets(experiment, medium, pcap);
 }
 

@@ -14,8 +14,8 @@ namespace netsum::sim {
 class Program {
  public:
   struct Call {
-    stream::Operation operation;
-    std::vector<std::byte> tensor;
+    stream::Operation operation;    // with its data
+    std::vector<std::byte> tensor;  // where it is, if it is this call's own
   };
   virtual ~Program() = default;
 

@@ -28,30 +28,28 @@ std::map<std::string, std::vector<double>> Sampler::take() {
   return taken;
 }
 
-std::string port_name(const Topology& topology, NodeId node, Fabric::Way way) {
-  return topology[node].name + (way == Fabric::Way::up ? ".up" : ".down");
+std::string port_name(const Topology& topology, LinkId link, Fabric::Way way) {
+  return topology.link_name(link) + (way == Fabric::Way::up ? ".up" : ".down");
 }
 
 Sampler::Value port_value(const Topology& topology, const Medium& medium, const CounterName& name) {
   const auto none = [&] { return std::invalid_argument("has no counter 'link." + name.whose + "." + name.what + "'"); };
   const std::size_t dot = name.whose.rfind('.');
   if (dot == std::string::npos) throw none();
-  const auto node = topology.find(name.whose.substr(0, dot));
+  const auto link = topology.find_link(name.whose.substr(0, dot));
   const std::string direction = name.whose.substr(dot + 1);
-  if (!node || topology[*node].above == no_node || (direction != "up" && direction != "down")) throw none();
+  if (!link || (direction != "up" && direction != "down")) throw none();
   const Fabric::Way way = direction == "up" ? Fabric::Way::up : Fabric::Way::down;
   if (name.what == "queue") {
-    return {[&medium, node = *node, way] { return static_cast<double>(medium.queued_bytes(node, way)); }, true};
+    return {[&medium, link = *link, way] { return static_cast<double>(medium.queued_bytes(link, way)); }, true};
   }
-  static constexpr std::pair<const char*, std::uint64_t PortCounts::*> counters[] = {{"packets", &PortCounts::packets},
-                                                                                     {"bytes", &PortCounts::bytes},
-                                                                                     {"dropped", &PortCounts::dropped},
-                                                                                     {"lost", &PortCounts::lost},
-                                                                                     {"marked", &PortCounts::marked}};
+  static constexpr std::pair<const char*, std::uint64_t PortCounts::*> counters[] = {
+      {"packets", &PortCounts::packets}, {"bytes", &PortCounts::bytes},   {"dropped", &PortCounts::dropped},
+      {"lost", &PortCounts::lost},       {"marked", &PortCounts::marked}, {"pauses", &PortCounts::pauses}};
   for (const auto& [what, counter] : counters) {
     if (name.what != what) continue;
     return {
-        [&medium, node = *node, way, counter = counter] { return static_cast<double>(medium.counts(node, way).*counter); },
+        [&medium, link = *link, way, counter = counter] { return static_cast<double>(medium.counts(link, way).*counter); },
         false};
   }
   throw none();

@@ -41,8 +41,9 @@ class Sampler {
   std::vector<Series> series_;
 };
 
-[[nodiscard]] std::string port_name(const Topology& topology, NodeId node, Fabric::Way way);
-// "link.NODE.up.WHAT": packets, bytes, dropped, lost, marked, or queue. Throws std::invalid_argument if there is none.
+[[nodiscard]] std::string port_name(const Topology& topology, LinkId link, Fabric::Way way);
+// "link.LINK.up.WHAT": packets, bytes, dropped, lost, marked, pauses, or queue. Throws std::invalid_argument if there is
+// none.
 [[nodiscard]] Sampler::Value port_value(const Topology& topology, const Medium& medium, const CounterName& name);
 
 }  // namespace netsum::sim

@@ -30,6 +30,7 @@ namespace {
 
 using switchml::JobCounters;
 
+constexpr std::size_t least_operations = 16;  // that a lane has room for
 // Offsets of docs/protocol-switchml.md.
 constexpr std::size_t type_byte = 1, job_epoch_bytes = 8, exponents_byte = 46;
 
@@ -277,6 +278,7 @@ class Switchml final : public Protocol {
     config.slots = plan.admission.slots;
     config.lane = plan.lane;
     config.lanes = plan.lanes;
+    config.operations = std::min(config.operations, std::max(least_operations, std::size_t{plan.plan->window}));
     const session::Placement& placement = plan.admission.placement;
     const std::uint32_t at =
         placement.switches.empty() ? session::Placement::at_server : placement.switch_of_rank[plan.rank];

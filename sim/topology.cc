@@ -43,6 +43,36 @@ NodeId Topology::next(NodeId at, NodeId to) const {
   return nodes_[to].above == at ? to : nodes_[at].above;
 }
 
+void Topology::add_link(LinkPlan link) {
+  several_.resize(nodes_.size());
+  several_[link.lower] = true;
+  more_.push_back(std::move(link));
+}
+
+std::vector<LinkId> Topology::links_above(NodeId node) const {
+  std::vector<LinkId> found;
+  if (nodes_[node].above != no_node) found.push_back(node);
+  for (std::size_t i = 0; i < more_.size(); ++i) {
+    if (more_[i].lower == node) found.push_back(static_cast<LinkId>(nodes_.size() + i));
+  }
+  return found;
+}
+
+std::string Topology::link_name(LinkId link) const {
+  const NodeId node = lower(link);
+  const bool several = node < several_.size() && several_[node];
+  return nodes_[node].name + (several ? "-" + nodes_[upper(link)].name : "");
+}
+
+std::optional<LinkId> Topology::find_link(const std::string& name) const {
+  const auto node = find(name.substr(0, name.find('-')));
+  if (!node) return std::nullopt;
+  for (const LinkId link : links_above(*node)) {
+    if (link_name(link) == name) return link;
+  }
+  return std::nullopt;
+}
+
 Topology star(std::uint32_t hosts, const Uniform& all) {
   return tree({hosts}, all);
 }
@@ -61,6 +91,17 @@ Topology tree(const std::vector<std::uint32_t>& fan_out, const Uniform& all) {
       }
     }
     above = std::move(below);
+  }
+  return topology;
+}
+
+Topology leaf_spine(std::uint32_t spines, std::uint32_t leaves, std::uint32_t hosts, const Uniform& all) {
+  Topology topology;
+  for (std::uint32_t i = 0; i < spines; ++i) topology.add(switch_plan("spine" + std::to_string(i), no_node, all));
+  for (std::uint32_t i = 0; i < leaves; ++i) topology.add(switch_plan("leaf" + std::to_string(i), 0, all));
+  for (std::uint32_t i = 0; i < leaves * hosts; ++i) topology.add(host(i, spines + i / hosts, all));
+  for (NodeId leaf = spines; leaf < spines + leaves; ++leaf) {
+    for (NodeId spine = 1; spine < spines; ++spine) topology.add_link({leaf, spine, all.trunk, all.trunk});
   }
   return topology;
 }

@@ -1,4 +1,5 @@
-// The shape of a network: nodes in a tree, and the link from each to the node above it. Data; sim/fabric.h moves packets.
+// The shape of a network: nodes in a tree, and the link from each to the node above it; in a Clos network, more links
+// upwards. Data; sim/fabric.h and sim/queued_medium.h move packets.
 #pragma once
 
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -15,11 +17,29 @@ namespace netsum::sim {
 using NodeId = std::uint32_t;
 inline constexpr NodeId no_node = UINT32_MAX;
 
+// Random early detection (Floyd and Jacobson, 1993), gentle: between two lengths of the queue, averaged, drops become
+// likely, and behind the second one ever likelier.
+struct RedPlan {
+  std::uint64_t least_bytes = 0, most_bytes = 0;
+  double most_chance = 0.1;  // at most_bytes
+  double weight = 0.002;     // of a packet's queue in the average
+  bool marks = false;        // in place of drops
+};
+
+inline constexpr std::uint32_t priorities = 8;  // the highest goes first
+
+// Priority flow control (IEEE 802.1Qbb): a switch tells the port that sends to it to wait, so that nothing is dropped.
+struct PfcPlan {
+  std::uint8_t of = 0;                    // priorities, a bit each
+  std::uint64_t off = 0, on = 0;          // bytes from one port: from the first on it waits, down to the second
+  std::optional<std::uint64_t> headroom;  // for what comes until it does; none: as much as can come
+};
+
 // One direction of a link: the port that sends into it, and the wire behind.
 struct PortPlan {
   std::uint64_t bits_per_second = 0;        // of Ethernet frames; 0: unlimited
   Duration delay{};                         // of the wire
-  std::uint64_t buffer_bytes = UINT64_MAX;  // the port's own; what does not fit is dropped
+  std::uint64_t buffer_bytes = UINT64_MAX;  // the port's own, of each priority; what does not fit is dropped
   std::uint64_t mark_bytes = UINT64_MAX;    // a packet behind so many is marked (ECN)
   double loss = 0;                          // of packets
   double loss_burst = 1;                    // that are lost one after the other, on average; 1: each by itself
@@ -27,6 +47,7 @@ struct PortPlan {
     Duration from{}, to{};
   };
   std::vector<Outage> outages{};  // what is sent meanwhile is lost; since the experiment's begin
+  std::optional<RedPlan> red{};
 };
 
 // Fine enough for hundreds of millions of packets a second.
@@ -43,6 +64,14 @@ struct NodePlan {
   std::uint32_t receive_packets = UINT32_MAX;      // that wait for a thread; what comes then is dropped
 };
 
+// A node's link to the node above it has the node's number; those that a Clos network has beside them, the next ones.
+using LinkId = std::uint32_t;
+
+struct LinkPlan {
+  NodeId lower = no_node, upper = no_node;
+  PortPlan up, down;
+};
+
 class Topology {
  public:
   // Nodes come after those above them. The name must be new.
@@ -53,7 +82,28 @@ class Topology {
   [[nodiscard]] std::optional<NodeId> find(const std::string& name) const;
   [[nodiscard]] std::uint32_t depth(NodeId node) const { return depths_[node]; }
 
-  // The neighbour of `at` on the way to another node.
+  // A link beside that to the node above, once all nodes are there.
+  void add_link(LinkPlan link);
+  [[nodiscard]] std::vector<LinkId> links_above(NodeId node) const;  // from it upwards
+  [[nodiscard]] bool is_tree() const { return more_.empty(); }
+  [[nodiscard]] LinkId links() const { return static_cast<LinkId>(nodes_.size() + more_.size()); }
+  [[nodiscard]] NodeId lower(LinkId link) const { return link < nodes_.size() ? link : more_[link - nodes_.size()].lower; }
+  // no_node: there is no such link.
+  [[nodiscard]] NodeId upper(LinkId link) const {
+    return link < nodes_.size() ? nodes_[link].above : more_[link - nodes_.size()].upper;
+  }
+  [[nodiscard]] const PortPlan& port(LinkId link, bool up) const {
+    if (link >= nodes_.size()) return up ? more_[link - nodes_.size()].up : more_[link - nodes_.size()].down;
+    return up ? nodes_[link].up : nodes_[link].down;
+  }
+  [[nodiscard]] PortPlan& port(LinkId link, bool up) { return const_cast<PortPlan&>(std::as_const(*this).port(link, up)); }
+  // "h0": the lower node's; "leaf0-spine1" where that has several.
+  [[nodiscard]] std::string link_name(LinkId link) const;
+  [[nodiscard]] std::optional<LinkId> find_link(const std::string& name) const;
+
+  std::optional<PfcPlan> pfc{};  // of all switches
+
+  // The neighbour of `at` on the way to another node, in a tree.
   [[nodiscard]] NodeId next(NodeId at, NodeId to) const;
   // `of` itself, or the next node above it for which `is` holds; none: there is none.
   template <class Is>
@@ -66,6 +116,8 @@ class Topology {
   std::vector<NodePlan> nodes_;
   std::vector<std::uint32_t> depths_;
   std::unordered_map<std::string, NodeId> names_;
+  std::vector<LinkPlan> more_;  // links
+  std::vector<bool> several_;   // nodes with links in more_
 };
 
 // What all links, hosts and switches of a kind have in common.
@@ -79,6 +131,8 @@ struct Uniform {
 // A tree of switches: `fan_out[0]` below the root, sw, `fan_out[1]` below each of these, .., and at last the hosts. Switches
 // are named by their places, s0, s1, .. below the root, s0.0, s0.1, .. below s0; hosts are h0, h1, .. from left to right.
 [[nodiscard]] Topology tree(const std::vector<std::uint32_t>& fan_out, const Uniform& all);
+// A Clos network of two stages: each leaf, leaf0, .., has a link to each spine, spine0, .., and `hosts` hosts, h0, ...
+[[nodiscard]] Topology leaf_spine(std::uint32_t spines, std::uint32_t leaves, std::uint32_t hosts, const Uniform& all);
 // Two switches, left and right, with half of the hosts at each; all that crosses shares their trunk.
 [[nodiscard]] Topology shared_bottleneck(std::uint32_t left, std::uint32_t right, const Uniform& all);
 

@@ -45,6 +45,7 @@ struct TrainingPlan {
   // again from the first.
   std::vector<std::vector<double>> trace;
   WireFormat wire = WireFormat::native;
+  bool values = true;       // false: tensors by size only, zeros that all ranks share
   bool keep_times = false;  // of each rank and operation
 
   [[nodiscard]] std::uint64_t elements() const;
@@ -82,6 +83,8 @@ class TrainingJob {
   // Of those that have their result, in the order of results; if they are kept.
   [[nodiscard]] const std::vector<RankTime>& times() const { return times_; }
   [[nodiscard]] Time last() const { return last_; }
+  // The one tensor of a job without values, in which sums are zeros too.
+  [[nodiscard]] std::span<float> zeros();
 
  private:
   struct Times {
@@ -102,6 +105,7 @@ class TrainingJob {
   std::vector<std::deque<Time>> calls_;  // of each rank, without a result
   std::uint64_t results_ = 0, bytes_reduced_ = 0, result_bytes_ = 0;
   Time last_{};
+  std::vector<float> zeros_;
 };
 
 // One rank's passes: when the gradients of each bucket are ready.

@@ -330,7 +330,6 @@ void WorkerHost::issue(Time now) {
   UnderWay next;
   next.call = call.operation;
   next.tensor = std::move(call.tensor);
-  next.call.data = next.tensor.data();
   next.sent = log_ ? log_->issue(next.call) : next.call;
   next.issued = now;
   next.deadline = after(now, plan().operation_deadline);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "session/check.h"
@@ -23,6 +24,19 @@ constexpr std::uint64_t arrivals_label = 1'000'000;  // of random numbers, besid
 
 // ---- the network
 
+sim::RedPlan read_red(TableReader& reader) {
+  sim::RedPlan red;
+  red.least_bytes = reader.bytes("min", 0);
+  red.most_bytes = reader.bytes("max", 0);
+  if (red.most_bytes <= red.least_bytes)
+    throw reader.error("max", "must be above min: drops become likelier from one length of the queue to the other");
+  red.most_chance = reader.real("probability", red.most_chance, 0, 1);
+  red.weight = reader.real("weight", red.weight, 1e-6, 1);
+  red.marks = reader.flag("mark", false);
+  reader.end();
+  return red;
+}
+
 void read_port(TableReader& reader, sim::PortPlan& port) {
   port.bits_per_second = reader.rate("rate", port.bits_per_second);
   port.delay = reader.duration("delay", port.delay);
@@ -34,6 +48,7 @@ void read_port(TableReader& reader, sim::PortPlan& port) {
     throw reader.error("loss_burst",
                        "is too short for this loss: between two bursts a packet arrives, so at most loss_burst / "
                        "(loss_burst + 1) of the packets are lost; raise loss_burst");
+  if (auto red = reader.table("red")) port.red = read_red(*red);
   if (reader.has("outages")) port.outages.clear();
   for (const auto& [from, to] : reader.spans("outages")) port.outages.push_back({from, to});
   reader.end();
@@ -73,6 +88,44 @@ std::vector<sim::NodeId> read_nodes(TableReader& reader, const std::string& key,
   return nodes;
 }
 
+sim::PfcPlan read_pfc(TableReader& reader) {
+  sim::PfcPlan pfc;
+  for (const std::uint64_t priority : reader.numbers("priorities", 0, sim::priorities - 1))
+    pfc.of |= static_cast<std::uint8_t>(1U << priority);
+  if (pfc.of == 0) throw reader.missing("priorities", ": for example [0], those of all jobs that have none of their own");
+  pfc.off = reader.bytes("xoff", 0);
+  if (pfc.off == 0) throw reader.missing("xoff");
+  pfc.on = reader.bytes("xon", pfc.off / 2);
+  if (pfc.on >= pfc.off) throw reader.error("xon", "must be below xoff");
+  if (reader.has("headroom")) pfc.headroom = reader.bytes("headroom", 0);
+  reader.end();
+  return pfc;
+}
+
+std::uint8_t read_priority(TableReader& reader) {
+  return static_cast<std::uint8_t>(reader.number("priority", 0, 0, sim::priorities - 1));
+}
+
+// Of nodes and of links, "leaf0-spine1".
+void read_change(TableReader& change, sim::Topology& topology) {
+  if (!change.has("nodes")) throw change.error("nodes", "is missing");
+  for (const std::string& name : change.texts("nodes")) {
+    const auto link = topology.find(name) ? std::nullopt : topology.find_link(name);
+    const sim::NodeId node = link ? topology.lower(*link) : node_named(topology, change, "nodes", name);
+    for (const sim::LinkId each : link ? std::vector{*link} : topology.links_above(node)) {
+      for (const auto& [key, both, up] : {std::tuple("link", true, true), {"up", false, true}, {"down", false, false}}) {
+        if (auto port = change.table(key)) read_port(*port, topology.port(each, up));
+        if (auto port = both ? change.table(key) : std::nullopt) read_port(*port, topology.port(each, !up));
+      }
+    }
+    if (auto costs = change.table("node")) {
+      if (link) throw change.error("node", "is of nodes, and '" + name + "' is a link");
+      read_node(*costs, topology[node]);
+    }
+  }
+  change.end();
+}
+
 sim::Topology read_network(TableReader& reader) {
   sim::Uniform all;
   if (auto link = reader.table("link")) read_port(*link, all.link);
@@ -80,7 +133,7 @@ sim::Topology read_network(TableReader& reader) {
   if (auto trunk = reader.table("trunk")) read_port(*trunk, all.trunk);
   if (auto host = reader.table("host")) read_node(*host, all.host);
   if (auto plan = reader.table("switch")) read_node(*plan, all.switch_plan);
-  const std::vector<std::string> kinds{"star", "tree", "shared"};
+  const std::vector<std::string> kinds{"star", "tree", "shared", "leaf_spine"};
   sim::Topology topology;
   const auto count = [&](const char* key) { return static_cast<std::uint32_t>(reader.number(key, 2, 1, most_hosts)); };
   switch (reader.choice("kind", kinds, 0)) {
@@ -99,22 +152,24 @@ sim::Topology read_network(TableReader& reader) {
       topology = sim::tree(fan_out, all);
       break;
     }
-    default:
+    case 2:
       topology = sim::shared_bottleneck(count("left"), count("right"), all);
-  }
-  for (TableReader& change : reader.tables("change")) {
-    for (const std::string& name : change.texts("nodes")) {
-      sim::NodePlan& node = topology[node_named(topology, change, "nodes", name)];
-      if (auto link = change.table("link")) {
-        read_port(*link, node.up);
-        if (auto again = change.table("link")) read_port(*again, node.down);
-      }
-      if (auto up = change.table("up")) read_port(*up, node.up);
-      if (auto down = change.table("down")) read_port(*down, node.down);
-      if (auto costs = change.table("node")) read_node(*costs, node);
+      break;
+    default: {
+      const std::uint32_t spines = count("spines"), leaves = count("leaves"), hosts = count("hosts");
+      if (std::uint64_t{leaves} * std::max(hosts, spines) > most_hosts)
+        throw reader.error("leaves", "makes more than " + std::to_string(most_hosts) + " hosts or links");
+      topology = sim::leaf_spine(spines, leaves, hosts, all);
     }
-    if (!change.has("nodes")) throw change.error("nodes", "is missing");
-    change.end();
+  }
+  for (TableReader& change : reader.tables("change")) read_change(change, topology);
+  if (auto pfc = reader.table("pfc")) {
+    topology.pfc = read_pfc(*pfc);
+    for (sim::LinkId link = 0; link < topology.links(); ++link) {
+      if (topology.upper(link) == sim::no_node) continue;
+      if (topology.port(link, true).bits_per_second == 0 || topology.port(link, false).bits_per_second == 0)
+        throw reader.error("pfc", "requires a rate of each link, and " + topology.link_name(link) + " has none");
+    }
   }
   reader.end();
   return topology;
@@ -323,6 +378,7 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
     plan.switch_of_rank.push_back(at == sim::no_node ? UINT32_MAX : index_of(at));
   }
   job.start = reader.duration("start", Duration::zero());
+  job.priority = read_priority(reader);
   sim::TrainingPlan& training = job.training;
   training.buckets = read_compute(reader, path);
   training.stop = reader.duration("stop", for_ever);
@@ -330,6 +386,7 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
   if (training.iterations == 0 && training.stop == for_ever)
     throw reader.error("iterations", "must be above 0, or a stop must be given");
   for (const auto& [from, to] : reader.spans("pauses")) training.pauses.push_back({from, to});
+  training.values = reader.flag("values", true);
   training.jitter = reader.real("jitter", 0, 0, 10);
   if (reader.has("trace")) training.trace = read_trace(reader, beside(path, reader.text("trace")));
   training.start_jitter = reader.duration("start_jitter", Duration::zero());
@@ -361,6 +418,7 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
   if (flow.from == flow.to) throw reader.error("to", "must be another node than from");
   flow.start = reader.duration("start", Duration::zero());
   flow.stop = reader.duration("stop", for_ever);
+  flow.priority = read_priority(reader);
   if (reader.has("tcp")) {
     const std::vector<std::string> controls{"reno", "dctcp", "cubic"};
     flow.tcp = controls[reader.choice("tcp", controls, 0)];

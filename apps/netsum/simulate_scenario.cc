@@ -82,14 +82,15 @@ ordered_json json_of(const sim::Experiment& experiment, const sim::Report& repor
   }
   out["links"] = ordered_json::array();
   for (const sim::PortReport& port : report.ports) {
-    out["links"].push_back({{"link", port.link},
-                            {"packets", port.packets},
-                            {"bytes", port.bytes},
-                            {"dropped", port.dropped},
-                            {"lost", port.lost},
-                            {"marked", port.marked},
-                            {"longest_queue", port.longest_queue},
-                            {"utilisation", port.utilisation}});
+    ordered_json& link = out["links"].emplace_back(ordered_json{{"link", port.link},
+                                                                {"packets", port.packets},
+                                                                {"bytes", port.bytes},
+                                                                {"dropped", port.dropped},
+                                                                {"lost", port.lost},
+                                                                {"marked", port.marked},
+                                                                {"longest_queue", port.longest_queue},
+                                                                {"utilisation", port.utilisation}});
+    if (experiment.topology.pfc) link.update({{"pauses", port.pauses}, {"paused_seconds", port.paused}});
   }
   out["counters"] = report.counters;
   if (!report.series.empty()) {

@@ -26,7 +26,7 @@ std::vector<ns3_wires::Node> nodes_of(const Topology& topology) {
 Ns3Medium::Ns3Medium(const Topology& topology, std::uint64_t seed, Time origin)
     : origin_(origin), wires_(nodes_of(topology), seed), counts_(2 * topology.size()) {}
 
-std::size_t Ns3Medium::add_tcp(const TcpPlan& plan) {
+std::optional<std::size_t> Ns3Medium::add_tcp(const TcpPlan& plan) {
   return wires_.add_tcp({plan.from, plan.to, plan.congestion_control, plan.start.count(), plan.stop.count()});
 }
 

@@ -16,11 +16,12 @@ class Ns3Medium final : public Medium, private ns3_wires::User {
 
   [[nodiscard]] Time now() const override { return origin_ + Duration(wires_.now()); }
   void add(Time at, Due what) override { wires_.add(since(at), what.kind, what.index); }
-  [[nodiscard]] bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes) override {
+  [[nodiscard]] bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes,
+                           const Traits&) override {
     wires_.carry(since(at), frame, from, to, bytes);
     return true;
   }
-  [[nodiscard]] std::size_t add_tcp(const TcpPlan& plan) override;
+  [[nodiscard]] std::optional<std::size_t> add_tcp(const TcpPlan& plan) override;
   [[nodiscard]] std::uint64_t tcp_bytes(std::size_t tcp) const override { return wires_.tcp_bytes(tcp); }
   [[nodiscard]] bool run(Medium::User& user, Time end) override;
   void stop() override { wires_.stop(); }

@@ -36,7 +36,7 @@ std::uint64_t parse(std::string_view text, std::span<const Unit> units, double l
 }  // namespace
 
 std::uint64_t parse_rate(std::string_view text) {
-  return parse(text, rates, 1, most_bits_per_second, "a rate like 100mbit (bit, kbit, mbit or gbit; at most 1000gbit)");
+  return parse(text, rates, 1, most_bits_per_second, "a rate like 100mbit (bit, kbit, mbit or gbit; at most 1600gbit)");
 }
 
 Duration parse_duration(std::string_view text) {

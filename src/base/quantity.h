@@ -8,7 +8,7 @@
 
 namespace netsum {
 
-inline constexpr std::uint64_t most_bits_per_second = 1'000'000'000'000;  // beyond, nanoseconds are too coarse
+inline constexpr std::uint64_t most_bits_per_second = 1'600'000'000'000;  // beyond, nanoseconds are too coarse
 
 // All throw std::invalid_argument, whose text names the value and what would be one.
 [[nodiscard]] std::uint64_t parse_rate(std::string_view text);  // bits a second, at least 1

@@ -12,6 +12,7 @@ import unittest
 
 NETSUM = NS3 = None
 WITHIN = 0.03
+WITHIN_TCP = 0.05
 STAR = '[network]\nhosts = {hosts}\nlink = {{ rate = "10gbit", delay = "1us", buffer = "1MB", mark = "256kB" }}\n'
 TREE = '[network]\nkind = "tree"\nfan_out = [3, 4]\nlink = { rate = "10gbit", delay = "1us" }\ntrunk = { rate = "10gbit", delay = "5us" }\n'
 JOB = "[[job]]\nelements = 200_000\niterations = 3\nslots = 128\n"
@@ -22,7 +23,7 @@ def report(program, scenario, *arguments):
         file.write(scenario)
         file.flush()
         command = [program, "simulate", "--json", "--scenario", file.name] if program == NETSUM else [program, "--json", file.name]
-        answer = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        answer = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     if answer.returncode != 0:
         raise AssertionError(answer.stderr)
     return json.loads(answer.stdout)
@@ -85,12 +86,24 @@ class Tcp(unittest.TestCase):
             self.assertGreater(sent, 0.05 * found["jobs"][0]["bytes"], control)
             self.assertEqual(found["jobs"][0]["iteration_seconds"]["count"], 8)
 
-    def test_is_ns_3s_alone(self):
-        with self.assertRaisesRegex(AssertionError, "only ns-3 has TCP"):
-            report(NETSUM, self.scenario("cubic"))
-        with self.assertRaisesRegex(AssertionError, "only ns-3 has TCP"):
+    def test_is_as_fast_as_ours(self):
+        """On links whose queues are too short for it, and on one that loses."""
+        for control, trunk, seconds in (("reno", 'rate = "20mbit", delay = "10ms", buffer = "20kB"', 60),
+                                        ("cubic", 'rate = "20mbit", delay = "30ms", buffer = "30kB"', 60),
+                                        ("reno", 'rate = "1gbit", delay = "10ms", loss = 0.001', 100)):
+            scenario = (f'end = "{seconds}s"\n[network]\nkind = "shared"\nleft = 2\nright = 1\nlink = {{ rate = "1gbit" }}\ntrunk = {{ {trunk} }}\n'
+                        '[[job]]\nhosts = ["h1"]\n[[job.bucket]]\nelements = 10\nbackward = "110s"\n'
+                        f'[[background]]\nname = "tcp"\nfrom = "h0"\nto = "h2"\ntcp = "{control}"\n'
+                        '[output]\nseries = ["background.tcp.bytes"]\nbin = "1s"\n').replace('"1000s"', '"110s"')
+            ours, theirs = (sum(report(program, scenario)["series"]["background.tcp.bytes"][10:]) for program in (NETSUM, NS3))
+            self.assertLess(abs(ours / theirs - 1), WITHIN_TCP, f"{control}, {trunk}: {ours} bytes, by ns-3 {theirs}")
+
+    def test_what_is_refused(self):
+        with self.assertRaisesRegex(AssertionError, "only --level packet has it"):
             report(NETSUM, self.scenario("cubic"), "--level", "flow")
-        with self.assertRaisesRegex(AssertionError, "cubic, dctcp or reno, not 'vegas'"):
+        with self.assertRaisesRegex(AssertionError, r"`job\[0\].priority` is above 0: only netsum simulate has it"):
+            report(NS3, self.scenario("cubic").replace("[[job]]", "[[job]]\npriority = 1"))
+        with self.assertRaisesRegex(AssertionError, "is one of reno, dctcp, cubic"):
             report(NS3, self.scenario("vegas"))
 
 

@@ -38,6 +38,25 @@ TEST_P(EachProtocol, AStarTakesAsLongAsAWorkersLinkNeeds) {
   EXPECT_EQ(1'000'000U, report.jobs[0].bytes);
 }
 
+// Packets are as many, as long and as late as those of values.
+TEST_P(EachProtocol, TensorsBySizeTakeAsLongAsThoseWithValues) {
+  Experiment experiment =
+      on(star(5, links({.bits_per_second = gigabit, .buffer_bytes = 300'000, .loss = 1e-3})), GetParam());
+  ExperimentJob& job = add_job(experiment, {1, 2, 3, 4}, {{50'001, {}, microseconds(10)}, {20'000, {}, microseconds(10)}});
+  job.training.iterations = 3;
+  if (experiment.protocol == "atp") add_server(experiment, 5);
+  const Report values = run_packets(experiment);
+  experiment.jobs[0].training.values = false;
+  const Report sizes = run_packets(experiment);
+  EXPECT_EQ("", values.failure);
+  EXPECT_EQ("", sizes.failure);
+  EXPECT_EQ(values.jobs[0].operation_seconds, sizes.jobs[0].operation_seconds);
+  EXPECT_EQ(6U, sizes.jobs[0].operation_seconds.size());
+  EXPECT_EQ(values.packets, sizes.packets);
+  EXPECT_EQ(values.lost, sizes.lost);
+  EXPECT_GT(sizes.lost, 0U);
+}
+
 // A switch without slots divided by their number.
 TEST(PacketLevel, SwitchesOfAtpHaveSlotsForAllJobsByDefault) {
   Experiment experiment = on(star(5, links({.bits_per_second = gigabit})), "atp");

@@ -94,7 +94,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
   EXPECT_EQ(
       "test.toml, line 3: `network.link.rate` is wrong: '10 parsecs' is not a rate like 100mbit (bit, kbit, mbit or gbit; "
       "at "
-      "most 1000gbit)",
+      "most 1600gbit)",
       complaint("[network]\nhosts = 2\nlink = { rate = \"10 parsecs\" }\n"));
   EXPECT_EQ("test.toml, line 3: `network.link.loss` is a number from 0 to 1",
             complaint("[network]\nhosts = 2\nlink = { loss = 3 }\n"));
@@ -134,6 +134,48 @@ TEST(ScenarioFile, RefusesWhatCannotBeMeant) {
                     .find("test.toml, line 5: `job[0].packet_elements` is wrong: packets of 100 elements are not possible"));
   EXPECT_EQ("test.toml, line 8: `background[0].tcp` is one of reno, dctcp, cubic",
             complaint(small + std::string("[[background]]\nfrom = \"h0\"\nto = \"h1\"\ntcp = \"vegas\"")));
+}
+
+TEST(ScenarioFile, ErrorsOfQueuesAndPausesNameFileLineAndKey) {
+  const auto network = [](const std::string& more) {
+    return "[network]\nhosts = 2\nlink = { rate = \"1gbit\" }\n" + more + "\n[[job]]\nelements = 10\n";
+  };
+  EXPECT_EQ("test.toml, line 4: `network.pfc.xoff` is missing", complaint(network("pfc = { priorities = [0] }")));
+  EXPECT_EQ(0U,
+            complaint(network("pfc = { xoff = \"1kB\" }")).find("test.toml, line 4: `network.pfc.priorities` is missing: "));
+  EXPECT_EQ("test.toml, line 4: `network.pfc.xon` must be below xoff",
+            complaint(network("pfc = { priorities = [0], xoff = \"1kB\", xon = \"1kB\" }")));
+  EXPECT_EQ("test.toml, line 3: `network.pfc` requires a rate of each link, and h0 has none",
+            complaint("[network]\nhosts = 2\npfc = { priorities = [0], xoff = \"1kB\" }\n[[job]]\nelements = 10\n"));
+  EXPECT_EQ(
+      "test.toml, line 4: `network.trunk.red.max` must be above min: drops become likelier from one length of the queue "
+      "to the other",
+      complaint(network("trunk = { red = { min = \"9kB\", max = \"3kB\" } }")));
+  EXPECT_EQ("test.toml, line 5: `job[0].priority` is an integer from 0 to 7",
+            complaint(small + std::string("priority = 8")));
+  EXPECT_EQ("test.toml, line 6: `network.change[0].nodes` names an unknown node: 'leaf0-spine2'",
+            complaint("[network]\nkind = \"leaf_spine\"\nspines = 2\nleaves = 2\n"
+                      "[[network.change]]\nnodes = [\"leaf0-spine2\"]\nup = { loss = 0.1 }\n"));
+}
+
+TEST(ScenarioFile, AChangeMayBeOfOneLinkOfALeaf) {
+  const sim::Experiment experiment = parse_scenario(
+      "[network]\nkind = \"leaf_spine\"\nspines = 2\nleaves = 2\nhosts = 3\nlink = { rate = \"1gbit\" }\n"
+      "[[network.change]]\nnodes = [\"leaf1-spine1\"]\nup = { loss = 0.1 }\n"
+      "[[network.change]]\nnodes = [\"leaf0\"]\nlink = { rate = \"2gbit\" }\n"
+      "[[job]]\nelements = 10\npriority = 2\n",
+      "test.toml");
+  const sim::Topology& topology = experiment.topology;
+  EXPECT_EQ(2U + 2 + 6, topology.size());
+  EXPECT_EQ(2, experiment.jobs[0].priority);
+  for (const auto& [name, loss, rate] :
+       {std::tuple("leaf0-spine0", 0.0, 2), {"leaf0-spine1", 0.0, 2}, {"leaf1-spine0", 0.0, 1}, {"leaf1-spine1", 0.1, 1}}) {
+    const auto link = topology.find_link(name);
+    ASSERT_TRUE(link) << name;
+    EXPECT_EQ(loss, topology.port(*link, true).loss) << name;
+    EXPECT_EQ(0, topology.port(*link, false).loss) << name;
+    EXPECT_EQ(1'000'000'000U * static_cast<unsigned>(rate), topology.port(*link, false).bits_per_second) << name;
+  }
 }
 
 TEST(ScenarioFile, AMistypedKeyIsNamedWithTheOneThatIsMeant) {

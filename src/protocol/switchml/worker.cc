@@ -29,7 +29,6 @@ struct Worker::Impl {
       : config(c),
         profile(c),
         in_flight(c.slots, c.chip ? 1 : windows, c.operations),
-        missing(in_flight.slots.size()),
         samples(c.in_tree ? stream::answers_in_tree : 1),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout, samples) {
     completed.reserve(c.operations);
@@ -38,7 +37,7 @@ struct Worker::Impl {
   WorkerConfig config;
   Profile profile;
   InFlight in_flight;
-  std::vector<wire::switchml::Ranks> missing;  // by slot, since Slot::told
+  std::vector<wire::switchml::Ranks> missing;  // by slot, since Slot::told; empty until one is told
   std::uint32_t samples;                       // answers that the timer takes one of
   stream::RetransmissionTimer timer;
   bool values_answered = false;  // round trips of values have been measured
@@ -362,6 +361,7 @@ struct Worker::Impl {
       return void(++counters.stale);
     }
     ++counters.waiting;
+    missing.resize(in_flight.slots.size());
     missing[waiting.slot] = waiting.missing;
     slot.told = now;
     set_held(slot, true);
