@@ -38,7 +38,7 @@ class Measure(unittest.TestCase):
             self.assertIn("open (1 pairs)", row)
 
     def test_rings_are_summed_and_forwarded(self):
-        for words in (["--threads", "1"], ["--threads", "2"], ["--one-arm"]):
+        for words in (["--threads", "1"], ["--threads", "2"], ["--one-arm"], ["--one-arm", "2"]):
             with self.subTest(words=words):
                 code, out, err = self.measure(BINARIES, "--no-tcp", "--bytes", "", "--hosts", "2,4", *words)
                 self.assertEqual(code, 0, err)
