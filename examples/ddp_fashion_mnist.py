@@ -3,7 +3,7 @@
 
     PYTHONPATH=build/release/python torchrun --nproc_per_node 4 examples/ddp_fashion_mnist.py
 
-Debian's torchrun needs options more (docs/pytorch.md#five-minutes): `--redirects 9:1 --tee 9:1` in Debian 12. On several hosts
+Debian's torchrun needs options more (docs/pytorch.md#with-torchrun): `--redirects 9:1 --tee 9:1` in Debian 12. On several hosts
 NETSUM_SWITCH and NETSUM_TOKEN_FILE name the switch and its token.
 
 The only line that knows about netsum is `import netsum.torch`. Everything else is what any DDP program does, so the same file with

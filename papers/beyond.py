@@ -24,18 +24,19 @@ def window(rate):
     return 1024 if rate > 10 else 256
 
 
-def scenario(system, racks, rate, loss, elements):
+def scenario(system, racks, rate, loss, elements, packets=None):
     """A switch sums in each rack, and one above them."""
+    packets = packets or window(rate)
     protocol = "bump" if system == BUMP else system.lower()
     hosts = IN_RACK + (1 if protocol == "atp" else 0)  # the server
     link = {"rate": gbit(rate), "delay": "1us", "loss": loss}
     network = {"kind": "star", "hosts": hosts} if racks == 1 else {"kind": "tree", "fan_out": [racks, hosts], "trunk": {**link, "rate": gbit(rate * IN_RACK)}}
     ranks = [f"h{hosts * rack}..h{hosts * rack + IN_RACK - 1}" for rack in range(racks)]
-    slots = window(rate) // COMPARED[system].get("message_packets", 1)
+    slots = packets // COMPARED[system].get("message_packets", 1)
     job = {"hosts": ranks, "elements": elements, "iterations": 3 if elements > SMALL else 20, "slots": slots, **COMPARED[system]}
     aggregation = {"aggregators": ["sw"]} | ({"switches": "all"} if racks > 1 else {})
     if protocol == "atp":
-        aggregation = {"aggregators": [f"h{IN_RACK}"], "pool_slots": 4 * window(rate), **({"switches": "all", "root": True} if racks > 1 else {"switches": ["sw"]})}
+        aggregation = {"aggregators": [f"h{IN_RACK}"], "pool_slots": 4 * packets, **({"switches": "all", "root": True} if racks > 1 else {"switches": ["sw"]})}
     return {"protocol": protocol, "network": {**network, "link": link}, "aggregation": aggregation, "job": [job]}
 
 
@@ -44,6 +45,16 @@ def ring(racks, rate, elements):
     if racks == 1:
         return baselines.ring(IN_RACK, rate, 2 * LINK)(elements)
     return min(baselines.ring(racks * IN_RACK, rate, 4 * LINK)(elements), baselines.two_level_ring(racks, IN_RACK, rate, 4 * LINK)(elements))
+
+
+LOSSY_WINDOWS = (1024, 512, 256)
+
+
+def with_losses(elements):
+    """What losses cost across racks at 100 Gbit/s, by the window: {system: times without}."""
+    keys = [(system, packets, loss) for system in SYSTEMS for packets in LOSSY_WINDOWS for loss in LOSSES]
+    tat = dict(zip(keys, map(time_of, run_all([scenario(system, RACKS[-1], 100, loss, elements, packets) for system, packets, loss in keys]))))
+    return {system: [tat[system, packets, LOSSES[-1]] / tat[system, packets, 0.0] for packets in LOSSY_WINDOWS] for system in SYSTEMS}
 
 
 def which(short):
@@ -67,7 +78,9 @@ def which(short):
         groups = [f"{racks * IN_RACK} ranks, {rate} Gbit/s" + (f", {100 * loss:g} % lost" if loss else "") for racks, rate, loss in networks]
         panels.append(points(groups, gains, x="times as fast as a ring", xscale="log", title=f"all-reduce of {size}"))
     return Result(["tensor", "racks", "links", "loss", *(f"{system}, µs" for system in COMPARED), "ring, µs", "fastest"], rows,
-                  "fastest: " + ", ".join(f"{system} in {count} of {len(rows)}" for system, count in sorted(wins.items(), key=lambda each: -each[1])), panels)
+                  "fastest: " + ", ".join(f"{system} in {count} of {len(rows)}" for system, count in sorted(wins.items(), key=lambda each: -each[1])) +
+                  ("" if short else f"; what 0.1 % of losses cost {RACKS[-1]} racks at 100 Gbit/s, {4 * LARGE / 1e6:g} MB, by windows of {', '.join(map(str, LOSSY_WINDOWS))} packets: " +
+                   "; ".join(f"{system} " + ", ".join(f"{times:.2f}" for times in each) + " times" for system, each in with_losses(LARGE).items())), panels)
 
 
 # ---- scaling

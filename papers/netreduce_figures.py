@@ -357,7 +357,7 @@ FIGURES = [
               "cited from ATP's authors: ATP and DCTCP contend (a plot)", "as Figure 16 of ATP, above"),
     Figure("netreduce-figure12", "Figure 12", "Difference of losses between NetReduce and a ring", "trained", trainings.loss_differences,
            "usually below 0.2 %, at most 1.5 %",
-           "real packets through netsum's accelerator, in tunnels, not by RDMA hardware through a bump; 8 ranks for 6; small networks, trained for a few hundred steps"),
+           "real packets through netsum's accelerator, in tunnels; as RoCEv2 frames of software hosts through `netsum bump` every loss is the same to the bit (`bench/bump/train`); not by RDMA hardware; 8 ranks for 6; small networks, trained for a few hundred steps"),
     Figure("netreduce-figure13", "Figures 13, 14", "Throughput over batch sizes and precisions", "computed", figures_13_and_14,
            "NetReduce's average throughput of 4 machines is that of one, \"linear\"; FR outperforms TA for larger tensors; +35.6, +24.5, +6.9 % (Table 7)",
            "passes take as long for each image with 16 bits and with 32", fitted="images a second, to Tables 7 and 8; predicted are those of 1 to 4 machines at 100 Gbit/s"),

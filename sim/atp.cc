@@ -76,7 +76,6 @@ atp::SwitchConfig switch_config(const Scenario& scenario) {
   atp::SwitchConfig config;
   config.slots = scenario.pool_slots;
   config.packet_elements = scenario.pool_elements;
-  config.abandoned_after = std::chrono::milliseconds(200);
   return config;
 }
 

@@ -82,6 +82,8 @@ class Surroundings {
   virtual void call(HostId from, HostId aggregator, ControlCall call) = 0;
   virtual void reply(HostId from, HostId worker, ControlReply reply) = 0;
   virtual void say(HostId who, const std::string& what) = 0;  // for the trace
+  // Bytes that have come to this socket of the host, and wait for a thread of it.
+  [[nodiscard]] virtual std::uint64_t waiting(HostId, const Endpoint&) const { return 0; }
 
  protected:
   ~Surroundings() = default;

@@ -7,7 +7,7 @@
 namespace netsum::sim {
 namespace {
 
-constexpr std::size_t long_queue = 48;  // datagrams in one turn from which a queue marks
+constexpr std::size_t long_turn = 48;  // datagrams in one turn that show a long queue
 
 class CountingSink final : public Sink {
  public:
@@ -56,7 +56,9 @@ std::unique_ptr<service::Memory> HostLane::allocate(std::size_t bytes, service::
 void HostLane::on_packets(std::span<const RxView> packets, Time now) {
   counts_.received += packets.size();
   CountingSink counting(sink_);
-  formats_.on_packets(packets, now, counting, [&] { return packets.size() >= long_queue; });
+  formats_.on_packets(packets, now, counting, [&](std::uint64_t bytes) {
+    return packets.size() >= long_turn || surroundings_.waiting(host_, self_) > bytes;
+  });
   counts_.results += counting.results;
   sink_.flush();
 }

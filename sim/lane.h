@@ -23,7 +23,8 @@ struct LaneCounts {
 
 class HostLane final : public service::Lane {
  public:
-  HostLane(Surroundings& surroundings, HostId host, const Endpoint& self) : sink_(surroundings, host, self) {}
+  HostLane(Surroundings& surroundings, HostId host, const Endpoint& self)
+      : sink_(surroundings, host, self), surroundings_(surroundings), host_(host), self_(self) {}
 
   void serve(std::unique_ptr<service::Format> format) override { formats_.add(std::move(format)); }
   void run(const std::function<void()>& command) override { command(); }
@@ -35,6 +36,9 @@ class HostLane final : public service::Lane {
 
  private:
   Host::HostSink sink_;
+  Surroundings& surroundings_;
+  const HostId host_;
+  const Endpoint self_;
   service::Formats formats_;
   LaneCounts counts_;
   bool lacks_memory_ = false;

@@ -137,6 +137,7 @@ class PacketLevel final : private Medium::User {
   struct Thread {
     Time free{};        // when it is done with what it has,
     PacketCost rest{};  // and this, shorter than a nanosecond, later
+    std::uint64_t waiting_bytes = 0;
   };
   // The jobs of one protocol, and its aggregators and switches at the experiment's nodes: processes of their own, which know
   // each other by numbers of their own.
@@ -153,6 +154,9 @@ class PacketLevel final : private Medium::User {
     void call(HostId, HostId to, ControlCall call) override { level.add_control(CallDue{first + to, std::move(call)}); }
     void reply(HostId, HostId to, ControlReply reply) override { level.add_control(ReplyDue{first + to, std::move(reply)}); }
     void say(HostId, const std::string&) override {}
+    std::uint64_t waiting(HostId host, const Endpoint& self) const override {
+      return level.processes_[first + host].thread_of(self.port).waiting_bytes * 3 / 2;  // as a kernel counts its memory
+    }
 
     void began(std::uint32_t, std::uint32_t, std::span<const std::uint64_t>, std::uint32_t, const RankSet&,
                std::uint32_t) override {}
@@ -181,6 +185,8 @@ class PacketLevel final : private Medium::User {
     bool ended = false;
     std::uint64_t retransmissions = 0;
     std::uint8_t priority = 0;  // of what it sends: its job's, or that of what came last
+
+    [[nodiscard]] Thread& thread_of(std::uint16_t port) { return threads[port % threads.size()]; }
   };
   struct Packet {
     Datagram datagram;
@@ -405,8 +411,11 @@ class PacketLevel final : private Medium::User {
   void due(Due what) override {
     const std::uint32_t index = what.index;
     switch (static_cast<Kind>(what.kind)) {
-      case Kind::handled:
+      case Kind::handled: {
+        const Packet& packet = packets_[index];
+        processes_[packet.to].thread_of(packet.datagram.to.port).waiting_bytes -= packet.datagram.bytes.size();
         return deliver(index);
+      }
       case Kind::turn:
         return turn(index);
       case Kind::control:
@@ -478,8 +487,11 @@ class PacketLevel final : private Medium::User {
 
   // When a thread of the process is done with one more packet.
   [[nodiscard]] static Time work(Process& process, std::uint16_t port, PacketCost cost, Time now) {
-    Thread& thread = process.threads[port % process.threads.size()];
-    if (thread.free < now) thread = {now, {}};
+    Thread& thread = process.thread_of(port);
+    if (thread.free < now) {
+      thread.free = now;
+      thread.rest = {};
+    }
     thread.rest += cost;
     const auto whole = std::chrono::floor<Duration>(thread.rest);
     thread.free += whole;
@@ -533,11 +545,13 @@ class PacketLevel final : private Medium::User {
     const NodePlan& node = topology_[process.node];
     if (node.receive_cost == PacketCost::zero()) return deliver(index);
     using Nanoseconds = std::chrono::duration<double, std::nano>;
-    const Nanoseconds waiting = process.threads[packet.datagram.to.port % process.threads.size()].free - now();
+    Thread& thread = process.thread_of(packet.datagram.to.port);
+    const Nanoseconds waiting = thread.free - now();
     if (waiting >= Nanoseconds(node.receive_cost) * node.receive_packets) {
       ++overrun_;
       return unused_packets_.push_back(index);
     }
+    thread.waiting_bytes += packet.datagram.bytes.size();
     add(work(process, packet.datagram.to.port, node.receive_cost, now()), Kind::handled, index);
   }
 

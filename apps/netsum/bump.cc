@@ -41,9 +41,9 @@ class BumpCommand final : public Command {
           "File with the secret of daemons in its first line: only daemons that have it may install jobs at this one");
     s.add("heartbeat-timeout-ms", options_.heartbeat_timeout_ms, "MS", "A rank that is silent for this long counts as dead")
         .at_least(1000);
-    s.add_flag(
-        "one-arm", options_.one_arm,
-        "Use one port, at a switch that redirects the hosts' RoCE packets to it; packets leave through the same port");
+    s.add_flag("one-arm", options_.one_arm,
+               "All ports are at a switch that redirects the hosts' RoCE packets to them; each packet leaves by the port "
+               "that it came from");
     s.add("threads", options_.threads, "N", "Threads: one serves the ports, the others serve rings").between(1, 64);
     s.add_flag("pin", options_.pin_threads,
                "Pin thread i to the i-th allowed CPU, those of the network card's NUMA node first");

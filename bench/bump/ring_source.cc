@@ -2,10 +2,12 @@
 // the wire or a bridge between them. They send messages as fast as their window allows, and check whatever arrives: its
 // order, its checksum, and each value.
 //
-//   ring_source NAMESPACE NAMESPACE INTERFACE HOSTS SECONDS sums|raw
+//   ring_source NAMESPACE NAMESPACE INTERFACE HOSTS SECONDS sums|raw|floats
 //
 // sums: the bump adds, with the ring "ranks=HOSTS,packets=64,window=4,mtu=1024,dtype=int32" and the hosts 10.0.0.1 and so
 // on. raw: packets arrive as they were sent. Prints how many packets came back, and how long that took, in seconds.
+// floats: the bump adds with dtype=float32 what comes on standard input, a count (4 bytes) and so many values of each host
+// in turn, until it ends; the sums go to standard output (bench/bump/train).
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -54,6 +56,14 @@ std::size_t skipped(std::uint32_t packet) {
   return packet == 0 ? layout.header_bytes : wire::netreduce::seal_bytes;
 }
 
+enum class Mode : std::uint8_t { sums, raw, floats };
+
+// Values of a packet, and of a message.
+constexpr std::size_t values_of(std::uint32_t packet) {
+  return (mtu - (packet == 0 ? layout.header_bytes : wire::netreduce::seal_bytes)) / value_bytes;
+}
+constexpr std::size_t values_of_message = values_of(0) + (packets - 1) * values_of(1);
+
 // The first value of a packet tells its place, and the others its host.
 std::uint32_t place_value(std::uint64_t message, std::uint32_t packet) {
   return static_cast<std::uint32_t>(message & 0xffff) * packets + packet;
@@ -65,7 +75,9 @@ std::uint32_t host_value(std::uint32_t rank, std::size_t index) {
 // One host, and its connection to the next.
 class Host {
  public:
-  Host(std::uint32_t rank, std::uint32_t hosts, bool sums) : rank_(rank), factor_(sums ? hosts : 1) {
+  Host(std::uint32_t rank, std::uint32_t hosts, Mode mode)
+      : rank_(rank), factor_(mode == Mode::raw ? 1 : hosts), mode_(mode) {
+    const bool sums = mode == Mode::sums;
     for (std::uint32_t packet = 0; packet < packets; ++packet) frames_[packet] = frame(packet, (rank + 1) % hosts);
     for (const std::uint32_t packet : {0U, 1U}) {
       Common& common = common_[packet];
@@ -92,6 +104,10 @@ class Host {
     return frame;
   }
 
+  // Of the messages from here on, and what arrives in their place.
+  std::vector<float> values, results;
+  void begin() { begun_ = messages_sent(); }
+
   [[nodiscard]] iovec next_frame() {
     const auto packet = static_cast<std::uint32_t>(sent_ % packets);
     const std::uint64_t message = sent_ / packets;
@@ -102,8 +118,13 @@ class Host {
              static_cast<std::uint32_t>(sent_ & wire::roce::psn_mask) | (is_last(packet) ? 1U << 31 : 0));
     if (packet == 0) store_le(payload + layout.message.offset, message);
     if (is_last(packet)) store_be(payload - wire::roce::immediate_bytes, static_cast<std::uint32_t>(message));
-    store_le(payload + skipped(packet), place_value(message, packet));
-    wire::roce::write_checksums(ip, common_of(packet).end);
+    if (mode_ == Mode::floats) {
+      std::memcpy(payload + skipped(packet), &values[place(message, packet)], values_of(packet) * value_bytes);
+      wire::roce::write_checksums(ip.first(wire::roce::packet_bytes(ip)));
+    } else {
+      store_le(payload + skipped(packet), place_value(message, packet));
+      wire::roce::write_checksums(ip, common_of(packet).end);
+    }
     ++sent_;
     return {frame.data(), frame.size()};
   }
@@ -122,6 +143,11 @@ class Host {
     const std::size_t skip = skipped(number);
     const auto contributions = wire::netreduce::read_seal(packet.payload) & 0xffff;
     is(contributions == (factor_ == 1 ? 0 : factor_), "it is not a sum of all");
+    if (mode_ == Mode::floats) {
+      std::memcpy(&results[place(message, number)], packet.payload.data() + skip, values_of(number) * value_bytes);
+      ++arrived_;
+      return;
+    }
     is(load_le<std::uint32_t>(packet.payload.data() + skip) == factor_ * place_value(message, number),
        "its first value is wrong");
     const Bytes& expected = common_of(number).expected;
@@ -150,6 +176,9 @@ class Host {
     return ip_at + wire::roce::ipv4_bytes + wire::roce::udp_bytes + wire::roce::bth_bytes +
            (packet == 0 ? wire::roce::reth_bytes : 0) + (is_last(packet) ? wire::roce::immediate_bytes : 0);
   }
+  [[nodiscard]] std::size_t place(std::uint64_t message, std::uint32_t packet) const {
+    return (message - begun_) * values_of_message + (packet == 0 ? 0 : values_of(0) + (packet - 1) * values_of(1));
+  }
   [[nodiscard]] Common& common_of(std::uint32_t packet) { return common_[packet == 0 ? 0 : 1]; }
 
   [[nodiscard]] Bytes frame(std::uint32_t packet, std::uint32_t successor) const {
@@ -159,7 +188,7 @@ class Host {
       wire::netreduce::InaHeader header;
       header.rank = rank_;
       header.packets = packets;
-      header.dtype = DType::int32;
+      header.dtype = mode_ == Mode::floats ? DType::float32 : DType::int32;
       wire::netreduce::write_header(layout, payload, header);
     }
     for (std::size_t i = 1; i < (mtu - skipped(packet)) / value_bytes; ++i) {
@@ -187,9 +216,11 @@ class Host {
   }
 
   std::uint32_t rank_, factor_;
+  Mode mode_;
   std::array<Bytes, packets> frames_;
   std::array<Common, 2> common_;          // of first packets, and of the others
   std::uint64_t sent_ = 0, arrived_ = 0;  // packets
+  std::uint64_t begun_ = 0;               // messages
 };
 
 std::unique_ptr<transport::Port> open_in(const std::string& name, const std::string& interface) {
@@ -200,9 +231,9 @@ std::unique_ptr<transport::Port> open_in(const std::string& name, const std::str
 
 class Ring {
  public:
-  Ring(std::array<std::unique_ptr<transport::Port>, 2> ports, std::uint32_t hosts, bool sums) : ports_(std::move(ports)) {
+  Ring(std::array<std::unique_ptr<transport::Port>, 2> ports, std::uint32_t hosts, Mode mode) : ports_(std::move(ports)) {
     hosts_.reserve(hosts);
-    for (std::uint32_t rank = 0; rank < hosts; ++rank) hosts_.emplace_back(rank, hosts, sums);
+    for (std::uint32_t rank = 0; rank < hosts; ++rank) hosts_.emplace_back(rank, hosts, mode);
   }
 
   // So that what is between knows where each host is.
@@ -227,18 +258,37 @@ class Ring {
 
   // Packets that arrived, and in which time.
   std::pair<std::uint64_t, Seconds> run(double seconds) {
-    exchange(Seconds(0));  // a window, while connections are learned
+    exchange(window, Seconds(0));  // while connections are learned
     const std::uint64_t before = hosts_.front().messages_arrived();
     const Clock::time_point began = Clock::now();
-    exchange(Seconds(seconds));
+    exchange(window, Seconds(seconds));
     return {(hosts_.front().messages_arrived() - before) * packets * hosts_.size(), Clock::now() - began};
   }
 
+  // Of each host's values.
+  [[nodiscard]] std::vector<float> sum(std::vector<std::vector<float>> values) {
+    const std::size_t count = values.front().size(), messages = (count + values_of_message - 1) / values_of_message;
+    for (std::size_t rank = 0; rank < hosts_.size(); ++rank) {
+      values[rank].resize(messages * values_of_message);
+      hosts_[rank].values = std::move(values[rank]);
+      hosts_[rank].results.assign(messages * values_of_message, 0);
+      hosts_[rank].begin();
+    }
+    exchange(messages, Seconds(0));
+    std::vector<float> sums = hosts_.front().results;
+    for (const Host& host : hosts_) {
+      need(std::memcmp(host.results.data(), sums.data(), sums.size() * value_bytes) == 0, "hosts have different sums");
+    }
+    sums.resize(count);
+    return sums;
+  }
+
  private:
-  void exchange(Seconds seconds) {
+  // Until each host has sent so many messages, and for so long.
+  void exchange(std::uint64_t messages, Seconds seconds) {
     const Clock::time_point began = Clock::now();
     Clock::time_point progress = began;
-    const std::uint64_t least = hosts_.front().messages_sent() + window;
+    const std::uint64_t least = hosts_.front().messages_sent() + messages;
     while (true) {
       const bool more = hosts_.front().messages_sent() < least || Clock::now() - began < seconds;
       const auto arrived = [](const Host& a, const Host& b) { return a.messages_arrived() < b.messages_arrived(); };
@@ -312,14 +362,28 @@ class Ring {
   std::vector<RxView> views_;
 };
 
+void sum_input(Ring& ring, std::uint32_t hosts) {
+  const auto read = [](void* to, std::size_t size, std::size_t count) {
+    return std::fread(to, size, count, stdin) == count;
+  };
+  for (std::uint32_t count = 0; read(&count, sizeof count, 1);) {
+    std::vector<std::vector<float>> values(hosts, std::vector<float>(count));
+    for (auto& each : values) need(read(each.data(), value_bytes, count), "the input ends within a call");
+    const std::vector<float> sums = ring.sum(std::move(values));
+    need(std::fwrite(sums.data(), value_bytes, count, stdout) == count && std::fflush(stdout) == 0, "cannot write");
+  }
+}
+
 void run(const std::vector<std::string>& words) {
-  need(words.size() == 6 && (words[5] == "sums" || words[5] == "raw"),
-       "usage: ring_source NAMESPACE NAMESPACE INTERFACE HOSTS SECONDS sums|raw");
+  need(words.size() == 6 && (words[5] == "sums" || words[5] == "raw" || words[5] == "floats"),
+       "usage: ring_source NAMESPACE NAMESPACE INTERFACE HOSTS SECONDS sums|raw|floats");
   const auto hosts = static_cast<std::uint32_t>(std::stoul(words[3]));
   need(hosts >= 2 && hosts <= 16 && hosts % 2 == 0, "neighbours are in different namespaces: 2 to 16 hosts, an even number");
   auto left = open_in(words[0], words[2]), right = open_in(words[1], words[2]);
-  Ring ring({std::move(left), std::move(right)}, hosts, words[5] == "sums");
+  const Mode mode = words[5] == "sums" ? Mode::sums : words[5] == "raw" ? Mode::raw : Mode::floats;
+  Ring ring({std::move(left), std::move(right)}, hosts, mode);
   ring.introduce();
+  if (mode == Mode::floats) return sum_input(ring, hosts);
   const auto [arrived, time] = ring.run(std::stod(words[4]));
   std::printf("%ju %.6f\n", std::uintmax_t{arrived}, time.count());
 }

@@ -98,10 +98,10 @@ Node::Node(NodeOptions options) : impl_(std::make_unique<Impl>()) {
     return open_data_sockets(impl_->options.sockets);
   };
   for (auto& socket : open()) {
-    const std::uint64_t mark = mark_bytes(*socket);
+    const std::uint64_t most = most_waiting(*socket);
     impl_->options.server.registry.receive_bytes = socket->receive_buffer_bytes();
     impl_->lanes.push_back(
-        std::make_unique<runtime::AggregatorLane>(std::move(socket), mark, index++, impl_->options.threads));
+        std::make_unique<runtime::AggregatorLane>(std::move(socket), most, index++, impl_->options.threads));
   }
 }
 

@@ -92,8 +92,8 @@ std::vector<RingConfig> parse_rings(const BumpOptions& options, const std::vecto
 
 void check_wiring(const BumpOptions& options) {
   check_threads(options.threads);
-  if (options.one_arm && options.ports.size() != 1) {
-    throw Error(ErrorCode::bad_argument, "--one-arm requires exactly one port (--port eth:IFNAME)");
+  if (options.one_arm && options.ports.empty()) {
+    throw Error(ErrorCode::bad_argument, "--one-arm requires a port at the switch (--port eth:IFNAME), or several");
   }
   if (options.racks && options.listen.empty()) {
     throw Error(ErrorCode::bad_argument, "--racks requires --listen, the address to which bumps of other racks send");

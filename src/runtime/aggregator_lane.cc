@@ -1,5 +1,6 @@
 #include "runtime/aggregator_lane.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/memory.h"
@@ -7,12 +8,14 @@
 
 namespace netsum::runtime {
 
-AggregatorLane::AggregatorLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes,
+AggregatorLane::AggregatorLane(std::unique_ptr<transport::Transport> transport, std::uint64_t most_waiting,
                                std::uint32_t index, const ThreadOptions& threads)
     : node_(threads.node),
       loop_(std::move(transport), index, threads,
-            [this, mark_bytes](std::span<const RxView> packets, Time now, transport::Transport& from) {
-              return formats_.on_packets(packets, now, from.sink(), [&] { return from.queued_bytes() > mark_bytes; });
+            [this, most_waiting](std::span<const RxView> packets, Time now, transport::Transport& from) {
+              return formats_.on_packets(packets, now, from.sink(), [&](std::uint64_t bytes) {
+                return from.queued_bytes() > std::min(bytes, most_waiting);
+              });
             }) {}
 
 void AggregatorLane::serve(std::unique_ptr<service::Format> format) {

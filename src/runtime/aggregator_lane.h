@@ -14,8 +14,8 @@ namespace netsum::runtime {
 
 class AggregatorLane final : public service::Lane {
  public:
-  // `mark_bytes`: the lane's queue is long if more than so many bytes wait in the socket.
-  AggregatorLane(std::unique_ptr<transport::Transport> transport, std::uint64_t mark_bytes, std::uint32_t index,
+  // `most_waiting`: bytes in the socket beyond which the queue is long, whatever the lane's formats say.
+  AggregatorLane(std::unique_ptr<transport::Transport> transport, std::uint64_t most_waiting, std::uint32_t index,
                  const ThreadOptions& threads);
 
   [[nodiscard]] Endpoint local() const { return loop_.local(); }

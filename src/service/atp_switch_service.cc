@@ -16,7 +16,7 @@ class PoolFormat final : public Format {
       : memory_(std::move(memory)), machine(pool, memory_->bytes()) {}
 
   [[nodiscard]] bool takes(std::uint8_t first) const override { return first == wire::atp::version; }
-  [[nodiscard]] bool marks() const override { return true; }
+  [[nodiscard]] std::uint64_t long_queue() const override { return machine.long_queue(); }
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) override {
     machine.count_unbelieved(seal::through(hops, packets, sink, [&](std::span<const RxView> believed, Sink& out) {
       machine.on_packets(believed, congested, now, out);

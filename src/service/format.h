@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,8 +20,9 @@ class Format {
 
   // Whether datagrams with this first byte have this format; no two formats of a lane take the same.
   [[nodiscard]] virtual bool takes(std::uint8_t first) const = 0;
-  // Whether it marks packets while the lane's queue is long: to know that costs a lane a system call for each batch.
-  [[nodiscard]] virtual bool marks() const { return false; }
+  // From so many waiting bytes on the lane's queue is long for its jobs, and it marks what comes. 0: it does not ask, since
+  // that costs a lane a system call for each batch.
+  [[nodiscard]] virtual std::uint64_t long_queue() const { return 0; }
   virtual void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) = 0;
   // How many of all packets so far were malformed, or of no job here.
   [[nodiscard]] virtual std::uint64_t strangers() const = 0;
@@ -39,19 +39,18 @@ class Formats {
     formats_.push_back(std::move(format));
   }
 
-  // `congested()`: whether the lane's queue is long; called at most once. Returns how many of all packets so far were
-  // strangers.
-  template <class Congested>
-  std::uint64_t on_packets(std::span<const RxView> packets, Time now, Sink& sink, const Congested& congested) {
+  // `holds_more(bytes)`: whether so many wait in the lane's queue; called at most once for each run. Returns how many of all
+  // packets so far were strangers.
+  template <class HoldsMore>
+  std::uint64_t on_packets(std::span<const RxView> packets, Time now, Sink& sink, const HoldsMore& holds_more) {
     if (formats_.empty()) return 0;
-    std::optional<bool> marked;
     while (!packets.empty()) {
       const std::size_t of_run = format_of(packets.front());
       std::size_t run = 1;
       while (run < packets.size() && format_of(packets[run]) == of_run) ++run;
       Format& format = *formats_[of_run];
-      if (format.marks() && !marked) marked = congested();
-      format.on_packets(packets.first(run), marked.value_or(false), now, sink);
+      const std::uint64_t from = format.long_queue();
+      format.on_packets(packets.first(run), from != 0 && holds_more(from), now, sink);
       packets = packets.subspan(run);
     }
     std::uint64_t strangers = 0;

@@ -7,6 +7,7 @@ usage: bump_measure.py MEASURE BINARIES [unittest arguments]
 
 Exit code 77: network namespaces are not permitted here.
 """
+import importlib.util
 import os
 import subprocess
 import sys
@@ -38,7 +39,7 @@ class Measure(unittest.TestCase):
             self.assertIn("open (1 pairs)", row)
 
     def test_rings_are_summed_and_forwarded(self):
-        for words in (["--threads", "1"], ["--threads", "2"], ["--one-arm"]):
+        for words in (["--threads", "1"], ["--threads", "2"], ["--one-arm"], ["--one-arm", "2"]):
             with self.subTest(words=words):
                 code, out, err = self.measure(BINARIES, "--no-tcp", "--bytes", "", "--hosts", "2,4", *words)
                 self.assertEqual(code, 0, err)
@@ -46,6 +47,14 @@ class Measure(unittest.TestCase):
                 self.assertEqual([row[0] for row in rows], ["2", "4"])
                 for row in rows:
                     self.assertTrue(all(int(cell.replace(",", "")) > 0 for cell in row[1:4]), row)
+
+    def test_a_training_through_the_bump_has_the_losses_of_tunnels(self):
+        train = os.path.join(os.path.dirname(MEASURE), "train")
+        if importlib.util.find_spec("torch") is None or not os.path.exists(os.path.join(BINARIES, "../papers/librank_sums.so")):
+            self.skipTest("needs PyTorch, and build/release with rank_sums")
+        made = subprocess.run([train, "--steps", "3", "--model", "transformer", "--binaries", BINARIES], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertIn("the same to the bit", made.stdout)
 
     def test_what_is_not_summed_is_seen(self):
         """The generator's own check: packets that pass a bridge are no sums."""

@@ -259,7 +259,7 @@ class RecordedHosts(unittest.TestCase):
                             ([*two, "--ring", "ranks=2", "--ring", "ranks=3"], "give each its own id="),
                             ([*two, "--threads", 2], "can be served by one thread only"),
                             ([*two, "--threads", 0], "--threads"),
-                            ([*two, "--one-arm"], "requires exactly one port"),
+                            (["--one-arm"], "requires a port at the switch"),
                             ([*two[:2], "--one-arm"], "needs an Ethernet interface"),
                             ([*two, "--racks"], "--racks requires --listen"),
                             ([*two, "--switch-parent", "a:1=b:2"], "needs --racks"),

@@ -1,9 +1,16 @@
 """Unmodified DistributedDataParallel over the backend: the same training as over Gloo, and all ranks bit for bit alike."""
 
+import json
+import os
+import subprocess
+import tempfile
 import unittest
 
 import torch_support
 from torch_support import ParameterServer, Switch, init, run
+
+
+REPLAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts/replay")
 
 
 def train(group, rank, size, steps=6, hook=None, unused=False, accumulate=False, views=False,
@@ -95,6 +102,14 @@ def case_equal_to_gloo(rank, size):
     assert counted["switch_operations"] > 50, counted
     dist.destroy_process_group()
     return counted["path"]
+
+
+def case_recorded(rank, size):
+    import torch.distributed as dist
+
+    init()
+    train(None, rank, size, steps=9)
+    dist.destroy_process_group()
 
 
 def case_parameters_of_all_sizes(rank, size):
@@ -291,6 +306,17 @@ class Training(unittest.TestCase):
         for wire in ("int8", "int4"):
             with self.subTest(wire=wire):
                 run("few_bits", 2, environment={"NETSUM_WIRE": wire, "NETSUM_SHARED_MEMORY": "off"})
+
+    def test_flight_records_make_a_scenario(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("recorded", 2, environment={"NETSUM_FLIGHT_RECORD": f"{folder}/rank_"})
+            printed = subprocess.run([REPLAY, f"{folder}/rank_0", f"{folder}/rank_1", "--output", f"{folder}/replay.toml"],
+                                     capture_output=True, text=True, check=True).stdout
+            self.assertRegex(printed, "2 ranks, [5-8] steps of 2 all-reduces")
+            report = json.loads(subprocess.run([torch_support.NETSUM, "simulate", "--scenario", f"{folder}/replay.toml", "--json"],
+                                               capture_output=True, text=True, check=True).stdout)
+        calls = [bucket["elements"] for bucket in report["jobs"][0]["buckets"]]
+        self.assertEqual(sum(calls), 4 * 9 + 4 + 2 * 4 + 144 * 700 + 700 + 700 * 500 + 500 + 500 * 10 + 10)  # the network's parameters
 
     def test_data_loader_workers(self):
         run("data_loader", 2)

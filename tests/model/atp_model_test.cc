@@ -9,7 +9,7 @@
 namespace netsum::model::atp {
 namespace {
 
-constexpr std::uint64_t most_states = 3'000'000;
+constexpr std::uint64_t most_states = 4'000'000;
 
 void print(const char* name, const Exploration& found) {
   std::printf("%-58s %8llu states %9llu transitions, depth %3llu, %5.1f s%s\n", name,

@@ -150,6 +150,32 @@ TEST(Times, OfAtpWithQueuesThatDoNotMark) {
   }
 }
 
+// §3.7: without slots at the switch all packets of all ranks meet at the parameter server, whose host takes 1.4 us for each,
+// while its link brings one every 0.12 us. Its receive buffer holds half of the ranks' windows.
+TEST(Times, OfAtpWithAnOverloadedServer) {
+  const auto report_of = [](bool congestion_control) {
+    PortPlan port{.bits_per_second = 100 * gigabit, .delay = microseconds(5)};
+    Experiment experiment = atp(16, port);
+    experiment.pool_slots = 1;
+    experiment.jobs[0].plan.congestion_control = congestion_control;
+    NodePlan& server = experiment.topology[17];
+    server.receive_cost = std::chrono::nanoseconds(1400);
+    server.receive_packets = 2048;
+    return run_packets(experiment);
+  };
+  const Report with = report_of(true), without = report_of(false);
+  const auto dropped = [](const Report& report) {
+    const auto found = report.counters.find("receiver_overrun");
+    return found == report.counters.end() ? 0 : found->second;
+  };
+  std::printf("a server of 1.4 us a packet: %.4f s, %lu overran its buffer; %.4f s and %lu without congestion control\n",
+              with.jobs[0].operation_seconds.at(0), dropped(with), without.jobs[0].operation_seconds.at(0),
+              dropped(without));
+  EXPECT_EQ(0U, dropped(with));
+  EXPECT_LE(with.jobs[0].operation_seconds.at(0), 1.1 * 16 * 5666 * 1.4e-6);
+  EXPECT_LT(0U, dropped(without));
+}
+
 // ---- at the end of a stream
 
 // Eight ranks below one switch, or 16 racks of four; ATP's parameter server is at the root.
@@ -188,6 +214,23 @@ TEST(Times, OfLossesAtTheEndOfAStream) {
       EXPECT_LE(with, 2 * without);
     }
   }
+}
+
+// The last window has half of all chunks, and each rank lacks several results: one silence finds them all.
+TEST(Times, OfLossesInALongLastWindow) {
+  std::vector<double> each;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Experiment experiment = short_of("switchml", true, 0.001);
+    experiment.seed = seed;
+    experiment.jobs[0].plan.slots = 1024;
+    const Report report = run_packets(experiment);
+    EXPECT_EQ("", report.failure);
+    each.insert(each.end(), report.jobs[0].operation_seconds.begin(), report.jobs[0].operation_seconds.end());
+  }
+  std::sort(each.begin(), each.end());
+  std::printf("a window of half of the tensor: %.0f us, %.0f in the longest of %zu\n", each.at(each.size() / 2) * 1e6,
+              each.back() * 1e6, each.size());
+  EXPECT_LE(each.at(each.size() / 2), 540e-6);
 }
 
 // A repair in the window is as long as many round trips at the end, where queues are empty: it may not delay probes there.

@@ -917,6 +917,19 @@ TEST_F(AtpServerTest, AJobNeedsAllItsMemoryAndAnEpochOfItsOwn) {
   EXPECT_TRUE(server_.add_job(c, memory));
 }
 
+TEST_F(AtpServerTest, ItsQueueIsLongFromWhatItsJobsRanksMaySendAtFirst) {
+  const std::uint64_t of_one = topology_.world_size() * 4 * 60'000U;
+  EXPECT_EQ(of_one, server_.long_queue());
+  ServerJobConfig c = job();
+  c.epoch = epoch + 1;
+  ASSERT_TRUE(server_.add_job(c, std::as_writable_bytes(std::span(memory_for(c)))));
+  EXPECT_EQ(of_one + c.topology.world_size() * 4 * 60'000U, server_.long_queue());
+  server_.remove_job(epoch);
+  server_.remove_job(epoch);
+  server_.remove_job(epoch + 1);
+  EXPECT_EQ(0U, server_.long_queue());
+}
+
 // Small packets or few ranks have eight buffers for floats; those of many ranks have one, however long it is.
 TEST_F(AtpServerTest, MemoryDependsOnTheWindowAndNotOnTensors) {
   EXPECT_EQ(Server::memory_bytes(256, 2, 1024) +

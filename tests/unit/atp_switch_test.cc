@@ -1109,6 +1109,22 @@ TEST_F(AtpSwitchTest, AJobThatEndsLeavesNoSlots) {
   EXPECT_EQ(Type::unknown_job, one().common.type);
 }
 
+// Four times the first windows of the ranks below it.
+TEST_F(AtpSwitchTest, ItsQueueIsLongFromWhatItsJobsRanksMaySendAtFirst) {
+  EXPECT_EQ(2 * 4 * 60'000U, at().long_queue());
+  SwitchJobConfig c = job(epoch + 1);
+  c.children.push_back({port(12), true, 0, ranks_of({2, 3, 4})});
+  ASSERT_TRUE(at().add_job(c));
+  EXPECT_FALSE(at().add_job(c));
+  EXPECT_EQ(7 * 4 * 60'000U, at().long_queue());
+  at().remove_job(epoch);
+  EXPECT_EQ(5 * 4 * 60'000U, at().long_queue());
+  at().remove_job(epoch);
+  at().remove_job(epoch + 1);
+  EXPECT_EQ(0U, at().long_queue());
+  EXPECT_EQ(8 * 4 * 16 * 43'520U, long_queue_bytes(8, 10'880));  // long packets
+}
+
 TEST_F(AtpSwitchTest, AJobNeedsAnEpochOfItsOwnAndChunksThatFit) {
   EXPECT_FALSE(at().add_job(job()));
   SwitchJobConfig c = job(epoch + 1);

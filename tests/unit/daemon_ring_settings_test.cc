@@ -121,8 +121,8 @@ TEST(RingSettings, DemandsPortsAndAddresses) {
   expect_says("at least two ports", why_not_wired(wire));
   wire.one_arm = true;
   EXPECT_EQ("", why_not_wired(wire));
-  wire.ports.push_back("eth:b");
-  expect_says("--one-arm requires exactly one port", why_not_wired(wire));
+  wire.ports.clear();
+  expect_says("--one-arm requires a port", why_not_wired(wire));
   EXPECT_EQ("", why_not_wired(in_rack(0, {})));  // a root, or a switch of ranks that send datagrams
   BumpOptions racks = in_rack(0, {});
   racks.listen.clear();

@@ -182,6 +182,22 @@ TEST_F(BumpTest, SumsBehindTagsAndOfUnfinishedFrames) {
   for (std::uint32_t worker = 0; worker < workers; ++worker) EXPECT_EQ(64U, results[worker]);
 }
 
+// Each connection's sums leave by the port that brings its gradients.
+TEST_F(BumpTest, ThroughSeveralPortsOfOneArmSumsGoBackWhereTheirConnectionsComeFrom) {
+  const auto frames = recorded("ring3_sum");
+  begin({.ports = {port(0), port(1), port(2)}, .one_arm = true});
+  std::vector<Datagram> expected, sent;
+  for (const Recorded& each : frames) {
+    if (each.from() != each.link) {
+      expected.push_back({{}, port(each.from()), each.frame});
+    } else {
+      for (Datagram& one : give(each.frame, each.from())) sent.push_back(std::move(one));
+    }
+  }
+  EXPECT_EQ(sorted(expected), sorted(sent));
+  EXPECT_EQ(64U, ring().sums);
+}
+
 // On one arm, a switch has all ports, and redirects RoCE.
 TEST_F(BumpTest, ThroughOneArmSumsGoBackAndOtherRoceDoesAndNothingElse) {
   const auto frames = recorded("ring3_sum");

@@ -633,6 +633,28 @@ std::vector<std::byte> waiting_for_rank_2(const wire::switchml::ChunkHeader& hea
   return waiting_for(2, header, exponent_round);
 }
 
+// What was sent before a probe that has its result is lost too: no other silence for every three packets.
+TEST_F(WorkerTest, ProbesForWhatWasSentBeforeAProbeThatHasItsResult) {
+  WorkerConfig wide = config();
+  wide.slots = 8;
+  worker = Worker(wide);
+  submit(0, 8 * 256);
+  std::vector<wire::switchml::ChunkHeader> sent;
+  for (int chunk = 0; chunk < 8; ++chunk) sent.push_back(take().header);
+  now += 100us;
+  receive(result(sent[0], 1));
+  wait();
+  for (const std::uint32_t chunk : {7U, 6U, 5U}) EXPECT_EQ(chunk, take().header.chunk);
+  receive(waiting_for_rank_2(sent[3]));  // its packet has come
+  now += 10us;
+  receive(result(sent[6], 1));
+  for (const std::uint32_t chunk : {4U, 2U, 1U}) EXPECT_EQ(chunk, take().header.chunk);
+  receive(result(sent[7], 1));
+  EXPECT_EQ(3U, take().header.chunk) << "no longer held";
+  receive(result(sent[4], 1));
+  EXPECT_TRUE(sink.sent().empty());
+}
+
 // What the switch lacks of this rank is repeated a round trip and a quarter after it was sent, long before its time-out.
 TEST_F(WorkerTest, ALossThatTheSwitchSeesIsRepeatedSoon) {
   submit(0, 2000);

@@ -40,7 +40,7 @@ class CongestionWindow final : public CongestionControl {
   CongestionWindow(bool enabled, std::uint32_t most, std::size_t packet_bytes, Rules rules = Rules::netsum)
       : most_(most),
         step_(std::max(1.0, mtu_bytes / static_cast<double>(packet_bytes))),
-        window_(enabled ? std::min(most_, std::max(least, initial_bytes / static_cast<double>(packet_bytes))) : most_),
+        window_(enabled ? std::min(most_, std::max(least, first_window_bytes / static_cast<double>(packet_bytes))) : most_),
         threshold_(most_),
         enabled_(enabled),
         plain_(rules == Rules::paper) {}
@@ -98,7 +98,6 @@ class CongestionWindow final : public CongestionControl {
 
  private:
   static constexpr double mtu_bytes = 1500;
-  static constexpr double initial_bytes = 60'000;  // 200 packets of 300 bytes (§3.7)
   static constexpr double least = 2;
   static constexpr double halved = 0.5, after_loss = 0.7;
   static constexpr double by_chance = 0.5;        // packets for each one lost, as RFC 8257 has it for marks

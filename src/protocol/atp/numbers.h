@@ -34,6 +34,16 @@ enum class Scaling : std::uint8_t {
   dynamic,  // smaller if the largest value of a block, announced by the ranks one window earlier, would not fit (§B.3)
 };
 
+// What a worker sends before it knows its path: 200 packets of 300 bytes (§3.7).
+inline constexpr std::uint64_t first_window_bytes = 60'000;
+
+// From so many waiting bytes on, as the kernel counts its memory, a node's queue is long, and marks (§3.7): four times the
+// first windows of the ranks that may send to it. A late thread finds windows waiting that are not yet too long, and windows
+// of fewer than 16 packets wake threads for too little.
+[[nodiscard]] constexpr std::uint64_t long_queue_bytes(std::uint64_t ranks, std::uint32_t packet_elements) {
+  return ranks * 4 * std::max(first_window_bytes, std::uint64_t{16} * 4 * packet_elements);
+}
+
 // Elements with one scale, where it is dynamic, from the tensor's start on. No chunk is in two of them, so that the bits do
 // not depend on how long packets are.
 inline constexpr std::uint32_t scale_block = 8192;

@@ -91,6 +91,9 @@ struct Server::Job {
       if (root.port != 0) known_roots.push_back(root);
     }
   }
+  [[nodiscard]] std::uint64_t long_queue() const {
+    return long_queue_bytes(config.topology.world_size(), config.packet_elements);
+  }
   [[nodiscard]] Entry& at(std::uint64_t sequence) { return ring[sequence % ring.size()]; }
   [[nodiscard]] std::byte* memory_of(const Entry& entry) const {
     return memory.data() + static_cast<std::size_t>(&entry - ring.data()) * entry_bytes;
@@ -130,7 +133,10 @@ Server::Server(Server&&) noexcept = default;
 Server& Server::operator=(Server&&) noexcept = default;
 
 Server::Server(const Server& other)
-    : counters_(other.counters_), batch_(other.batch_), unknown_job_budget_(other.unknown_job_budget_) {
+    : counters_(other.counters_),
+      batch_(other.batch_),
+      long_queue_(other.long_queue_),
+      unknown_job_budget_(other.unknown_job_budget_) {
   for (const auto& [epoch, job] : other.jobs_) jobs_.emplace(epoch, JobState(new Job(*job)));
 }
 
@@ -199,13 +205,17 @@ Server::JobState Server::make_job(const ServerJobConfig& config, std::span<std::
 }
 
 bool Server::add_job(JobState&& job) {
-  return jobs_.try_emplace(job->config.epoch, std::move(job)).second;
+  const auto [added, unknown] = jobs_.try_emplace(job->config.epoch, std::move(job));
+  if (unknown) long_queue_ += added->second->long_queue();
+  return unknown;
 }
 
 Server::JobState Server::remove_job(std::uint64_t epoch) {
   last_ = nullptr;
   auto removed = jobs_.extract(epoch);
-  return removed.empty() ? nullptr : std::move(removed.mapped());
+  if (removed.empty()) return nullptr;
+  long_queue_ -= removed.mapped()->long_queue();
+  return std::move(removed.mapped());
 }
 
 void Server::move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots) {

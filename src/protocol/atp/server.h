@@ -156,6 +156,9 @@ class Server {
   // one is lost and asked for again.
   void move_roots(std::uint64_t epoch, const std::vector<Endpoint>& roots);
 
+  // From so many waiting bytes on its own queue is long; 0: it has no job.
+  [[nodiscard]] std::uint64_t long_queue() const { return long_queue_; }
+  // `congested`: its own queue is long; chunks whose packets arrive now are marked (§3.7).
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
   // Packets that came, and were kept from it (seal/hops.h).
   void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }
@@ -204,6 +207,7 @@ class Server {
   Job* last_ = nullptr;
   ServerCounters counters_;
   std::uint64_t batch_ = 0;
+  std::uint64_t long_queue_ = 0;
   Time batch_at_{};
   ReplyBudget unknown_job_budget_;
 };

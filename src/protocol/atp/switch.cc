@@ -81,6 +81,11 @@ struct Switch::Job {
   std::vector<std::uint64_t> collided;        // ring: sequence numbers of which a packet did
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
 
+  [[nodiscard]] std::uint64_t long_queue() const {
+    std::uint64_t ranks = 0;
+    for (const SwitchChild& child : config.children) ranks += child.ranks.size();
+    return long_queue_bytes(ranks, config.packet_elements);
+  }
   [[nodiscard]] bool plain() const { return config.rules == Rules::paper; }
   void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
   [[nodiscard]] std::uint64_t& collision(std::uint64_t sequence) { return collided[sequence % collided.size()]; }
@@ -132,6 +137,7 @@ Switch::Switch(const Switch& other)
       in_use_(other.in_use_),
       counters_(other.counters_),
       batch_(other.batch_),
+      long_queue_(other.long_queue_),
       marked_bytes_(other.marked_bytes_),
       marked_(other.marked_.size()),
       unknown_job_budget_(other.unknown_job_budget_) {
@@ -173,7 +179,9 @@ bool Switch::add_job(const SwitchJobConfig& config) {
   job->gaps = Gaps(config.window, config.children.size());
   job->taken.assign(std::max(1U, config.window), UINT64_MAX);
   job->collided = job->taken;
-  return jobs_.emplace(config.epoch, std::move(job)).second;
+  const auto [added, unknown] = jobs_.emplace(config.epoch, std::move(job));
+  if (unknown) long_queue_ += added->second->long_queue();
+  return unknown;
 }
 
 bool Switch::move_job(const SwitchJobConfig& config) {
@@ -185,7 +193,7 @@ bool Switch::move_job(const SwitchJobConfig& config) {
 
 void Switch::remove_job(std::uint64_t epoch) {
   last_ = nullptr;
-  jobs_.erase(epoch);
+  if (const auto removed = jobs_.extract(epoch)) long_queue_ -= removed.mapped()->long_queue();
   for (SlotState& slot : slots_) {
     if (slot.used && slot.job_epoch == epoch) deallocate(slot);
   }

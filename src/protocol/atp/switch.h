@@ -149,7 +149,9 @@ class Switch {
   [[nodiscard]] bool move_job(const SwitchJobConfig& config);
   void remove_job(std::uint64_t epoch);  // frees its slots
 
-  // `congested`: the switch's own queue is too long; packets that arrive now are marked (§3.7).
+  // From so many waiting bytes on its own queue is long; 0: it has no job.
+  [[nodiscard]] std::uint64_t long_queue() const { return long_queue_; }
+  // `congested`: the switch's own queue is long; packets that arrive now are marked (§3.7).
   void on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink);
   // Packets that came, and were kept from it (seal/hops.h).
   void count_unbelieved(std::uint64_t packets) { counters_.unbelieved += packets; }
@@ -206,6 +208,7 @@ class Switch {
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
   SwitchCounters counters_;
   std::uint64_t batch_ = 0;
+  std::uint64_t long_queue_ = 0;
   std::size_t marked_bytes_ = 0;   // of a copy
   std::vector<std::byte> marked_;  // copies of parameter packets, marked here, that the sink references
   std::size_t marked_in_use_ = 0;  // copies, in this batch

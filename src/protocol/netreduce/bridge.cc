@@ -43,7 +43,6 @@ Bridge::Bridge(const BridgeConfig& config)
       throw Error(ErrorCode::bad_argument, "a bridge was given the same port twice");
     }
   }
-  if (config.one_arm && count_ != 1) throw Error(ErrorCode::bad_argument, "a bridge with one arm requires exactly one port");
   ports_.reserve(2 * count_);
   for (int copy = 0; copy < 2; ++copy) ports_.insert(ports_.end(), config.ports.begin(), config.ports.end());
 }
@@ -68,7 +67,7 @@ std::span<const Endpoint> Bridge::route(std::span<const std::byte> frame, const 
   if (one_arm_) {
     const bool group = (destination & group_bit) != 0;
     ++(group ? counters_.filtered : counters_.forwarded);
-    return ports.first(group ? 0 : 1);
+    return ports.subspan(from, group ? 0 : 1);
   }
   // A group address or zero is no valid source: the frame is forwarded, but nothing is learned from it.
   if ((sender & group_bit) == 0 && sender != 0) learn(network | sender, static_cast<std::uint32_t>(from), now);

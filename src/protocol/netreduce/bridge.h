@@ -16,8 +16,8 @@ struct BridgeConfig {
   std::vector<Endpoint> ports;                 // as RxView::source names them; distinct
   std::size_t addresses = 8192;                // the most that it remembers; rounded to a power of two
   Duration max_age = std::chrono::minutes(5);  // 802.1Q's; an address silent for longer is forgotten
-  // One port, on a switch that redirects frames to it (NetReduce Fig. 10B): they go back through it, and the switch knows
-  // where to. Frames for many are not sent: the switch has sent them to all.
+  // All ports are on a switch that redirects frames to them (NetReduce Fig. 10B): each goes back through the port that it
+  // came from, and the switch knows where to. Frames for many are not sent: the switch has sent them to all.
   bool one_arm = false;
 };
 
@@ -37,7 +37,7 @@ class Bridge {
   explicit Bridge(const BridgeConfig& config);
 
   // The ports for a frame from `source`, given from its Ethernet header on: one port, all others, or none; never the port
-  // that it came from, unless that is the one arm. Learns the sender's port. The result is valid as long as the bridge.
+  // that it came from, unless with one arm. Learns the sender's port. The result is valid as long as the bridge.
   [[nodiscard]] std::span<const Endpoint> route(std::span<const std::byte> frame, const Endpoint& source, Time now);
 
   [[nodiscard]] const BridgeCounters& counters() const { return counters_; }

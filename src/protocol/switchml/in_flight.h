@@ -113,11 +113,12 @@ struct Slot {
 
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
   std::uint32_t transmissions = 0;
-  std::uint64_t order = 0;  // of its first transmission among those of the lane
-  bool lost = false;        // the switch lacks the last one
-  bool together = false;    // it was sent when all ranks had begun the operation
-  bool held = false;        // the switch has our contribution and waits for others
-  Time told{};              // when the switch named those others (Impl::missing); before: it has not
+  std::uint64_t order = 0;   // of its first transmission among those of the lane
+  std::uint32_t probed = 0;  // in which silence its packet was repeated (Impl::probe); 0: in none
+  bool lost = false;         // the switch lacks the last one
+  bool together = false;     // it was sent when all ranks had begun the operation
+  bool held = false;         // the switch has our contribution and waits for others
+  Time told{};               // when the switch named those others (Impl::missing); before: it has not
 };
 
 struct InFlight {

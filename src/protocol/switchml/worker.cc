@@ -46,6 +46,7 @@ struct Worker::Impl {
   // Since all operations were complete: the newest packet when the first result of values came (0: none has), and the
   // results of packets behind it.
   std::uint64_t first_window = 0, second_window = 0;
+  std::uint32_t silence = 0;  // in which it probes, or did last
   stream::TailProbe tail{1};  // the window is the most that is in flight, whatever is repeated
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
@@ -213,6 +214,7 @@ struct Worker::Impl {
     slot.together = place.active->together;
     slot.transmissions = 0;
     slot.told = {};
+    slot.probed = 0;
     set_held(slot, false);
     slot.order = ++counters.contributions;
     if (slot.round == Round::values && place.active->scanned) profile.examine(slot, place);
@@ -317,6 +319,7 @@ struct Worker::Impl {
       second_window += first_window != 0 && slot.order > first_window ? 1 : 0;
     }
     newest = std::max(newest, slot.order);
+    probe_before(slot, sink);
     if (slot.round == Round::values && first_window == 0) first_window = counters.contributions;
     active.together = true;
     slot.header.version = slot.version ^= 1;
@@ -396,10 +399,25 @@ struct Worker::Impl {
   [[nodiscard]] bool waits() const { return values_answered && in_flight.front != in_flight.back && !failure; }
 
   // Repeats the last packets of each window. Not those of an operation that a rank may not have begun.
-  void probe(Sink& sink) {
+  void probe_last(Sink& sink) {
+    ++silence;
+    probe(sink, [](const Slot&) { return true; });
+  }
+
+  // A probe has its result, and what was sent before it has none: that is lost too, as results come in the order of packets
+  // also where a rank was late. Another silence for each three of them would be too long. (What is held is not lost.)
+  void probe_before(const Slot& last, Sink& sink) {
+    if (last.probed != silence || silence == 0) return;
+    probe(sink, [&](const Slot& slot) {
+      return slot.window == last.window && slot.order < last.order && slot.probed != silence && !slot.held;
+    });
+  }
+
+  template <class Which>
+  void probe(Sink& sink, const Which& which) {
     std::array<std::array<Slot*, stream::TailProbe::packets>, windows> last{};
     for (Slot& slot : in_flight.slots) {
-      if (slot.round == Round::idle || !in_flight.at(slot.header.operation).together) continue;
+      if (slot.round == Round::idle || !in_flight.at(slot.header.operation).together || !which(slot)) continue;
       Slot* newer = &slot;
       for (Slot*& each : last[slot.window]) {
         if (newer != nullptr && (each == nullptr || each->order < newer->order)) std::swap(each, newer);
@@ -411,6 +429,7 @@ struct Worker::Impl {
         // Its own time-out goes on, and its answer is a round trip: without, a time between probes that is too short for
         // this path would stay so.
         ++counters.retransmissions;
+        slot->probed = silence;
         profile.send(*slot, in_flight.place_of(*slot), in_flight, sink);
       }
     }
@@ -540,7 +559,7 @@ void Worker::on_packets(std::span<const RxView> packets, Time now, Sink& sink) {
 void Worker::on_timer(Time now, Sink& sink) {
   Impl& w = *impl_;
   if (w.waits() && now >= w.tail.next()) {
-    if (w.tail.due(w.timer, now)) w.probe(sink);
+    if (w.tail.due(w.timer, now)) w.probe_last(sink);
     w.tail.listen(w.timer);
   }
   if (now < w.next_timeout) return;

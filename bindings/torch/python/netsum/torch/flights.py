@@ -1,5 +1,6 @@
 """What this rank's groups did last through the switch, in the format of PyTorch's flight recorder, which its tools read."""
 
+import functools
 import os
 import pickle
 import signal
@@ -84,10 +85,20 @@ def _write_and_end(number, frame):
     os.kill(os.getpid(), number)
 
 
+def _writing_first(destroy):
+    @functools.wraps(destroy)
+    def destroy_process_group(*arguments, **named):
+        write_if_wanted()
+        return destroy(*arguments, **named)
+    return destroy_process_group
+
+
 def watch():
-    """Has the record written when a group fails, on all of its ranks, and at SIGTERM, with which torchrun ends the others when one
-    rank has died. A program's own handler stays."""
+    """Has the record written when a group fails, on all of its ranks; before a group is destroyed, which is then forgotten; and at SIGTERM, with
+    which torchrun ends the others when one rank has died. A program's own handler stays."""
     _C.set_failure_hook(write_if_wanted)
+    if os.environ.get("NETSUM_FLIGHT_RECORD"):
+        torch.distributed.destroy_process_group = _writing_first(torch.distributed.destroy_process_group)
     main = threading.current_thread() is threading.main_thread()
     if main and os.environ.get("NETSUM_FLIGHT_RECORD") and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _write_and_end)
