@@ -84,8 +84,14 @@ def points(groups, series, **labels):
 STYLES = ("o-", "s--", "^-.", "v:", "d-", "x--", "+-.")
 
 
+def grid(result):
+    """Rows and columns of panels."""
+    rows = -(-len(result.panels) // 4)
+    return rows, -(-len(result.panels) // rows)
+
+
 def draw(result, figure):
-    for panel, axes in zip(result.panels, figure.subplots(1, len(result.panels), squeeze=False)[0]):
+    for panel, axes in zip(result.panels, figure.subplots(*grid(result), squeeze=False).flat):
         if panel["kind"] == "lines":
             for style, (label, points) in zip(STYLES * 3, panel["series"].items()):
                 axes.plot([x for x, _ in points], [y for _, y in points], style, ms=3, lw=1.2, label=label)
