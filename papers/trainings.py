@@ -295,8 +295,8 @@ def few_bits(short):
         ours.append(f"{name}: {what} {own[0][1]} with float32; less that " + ", ".join(f"{row[0]} {row[2]}" for row in own[1:]))
         means = {way: smooth([statistics.mean(each) for each in zip(*(run["losses"] for run in every))]) for way, every in runs.items()}
         timed = {wire: [(at * taken[wire], loss) for at, loss in means[wire]] for wire in FEW}
-        panels["step"].append(lines(means, x="step", y="training loss, mean of seeds", title=name))
-        panels["second"].append(lines(timed, x="seconds, computed for links of 200 Mbit/s", y="training loss, mean of seeds"))
+        panels["step"].append(lines(means, x="step", y="training loss, mean of seeds", title=name, bare=True))
+        panels["second"].append(lines(timed, x="seconds, computed for links of 200 Mbit/s", y="training loss, mean of seeds", bare=True))
     return Result(["network", "", "wire", "mean", "less float32's (95 %)", "ms of a step, computed"], rows, "; ".join(ours), panels["step"] + panels["second"])
 
 

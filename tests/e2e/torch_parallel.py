@@ -310,20 +310,25 @@ def case_fsdp2(rank, size):
 
 
 def case_fsdp2_few_bits(rank, size):
-    """What the reduce-scatters of a step lose is given back in the next: the parameters end nearer to those of exact sums."""
+    """What the reduce-scatters of a step lose is given back in the next: the parameters end nearer to those of exact sums. The switch's own
+    rounding is given back by nobody, and with 8 bits the larger part."""
+    import torch
     from torch.distributed.device_mesh import init_device_mesh
 
     import netsum.torch
     mend_fully_shard()
     init()
-    mesh, exact, errors = init_device_mesh("cpu", (size,)), alone(size, 20), []
+
+    def plain(parameters):
+        return torch.optim.SGD(parameters, lr=RATE)
+    mesh, exact, errors = init_device_mesh("cpu", (size,)), alone(size, 60, plain), []
     for given_back in (False, True):
         model = sharded(mesh)
         if given_back:
             netsum.torch.hooks.give_back(model)
-        train(model, rank, 20)
+        train(model, rank, 60, plain(model.parameters()))
         errors.append((whole(model) - exact).norm().item())
-    assert 0 < errors[1] < errors[0] / 2, errors
+    assert 0 < errors[1] < errors[0] / {"int8": 1.1, "int4": 2}[os.environ["NETSUM_WIRE"]], errors
     return errors
 
 
