@@ -67,7 +67,7 @@ class Result:
 
 
 def lines(series, marks=(), **labels):
-    """A panel of lines, {label: [(x, y), ...]}, with the paper's points (label, x, y) as marks."""
+    """A panel of lines, {label: [(x, y), ...]}, with the paper's points (label, x, y) as marks; `bare`: without a mark at each point."""
     return {"kind": "lines", "series": series, "marks": list(marks), **labels}
 
 
@@ -84,11 +84,17 @@ def points(groups, series, **labels):
 STYLES = ("o-", "s--", "^-.", "v:", "d-", "x--", "+-.")
 
 
+def grid(result):
+    """Rows and columns of panels."""
+    rows = -(-len(result.panels) // 4)
+    return rows, -(-len(result.panels) // rows)
+
+
 def draw(result, figure):
-    for panel, axes in zip(result.panels, figure.subplots(1, len(result.panels), squeeze=False)[0]):
+    for panel, axes in zip(result.panels, figure.subplots(*grid(result), squeeze=False).flat):
         if panel["kind"] == "lines":
             for style, (label, points) in zip(STYLES * 3, panel["series"].items()):
-                axes.plot([x for x, _ in points], [y for _, y in points], style, ms=3, lw=1.2, label=label)
+                axes.plot([x for x, _ in points], [y for _, y in points], style[panel.get("bare", 0):], ms=3, lw=1.2, label=label)
             for label, x, y in panel["marks"]:
                 axes.plot([x], [y], "k*", ms=9, label=label)
         elif panel["kind"] == "points":

@@ -12,7 +12,7 @@ import shutil
 import time
 
 import document
-from figure import draw
+from figure import draw, grid
 from network import ROOT
 from output import plot, say, table
 from papers import PAPERS, runnable
@@ -42,7 +42,8 @@ def make(figure, options):
         json.dump({"name": figure.name, "how": figure.how, "short": options.short, **dataclasses.asdict(result)}, file, indent=1)
         file.write("\n")
     if result.panels and not options.no_plots:
-        plot(draw, result, (4.5 * len(result.panels), 3.4), path + ".svg")
+        rows, columns = grid(result)
+        plot(draw, result, (4.5 * columns, 3.4 * rows), path + ".svg")
         if figure.picture and options.document:
             shutil.copy(path + ".svg", os.path.join(ROOT, "docs/images"))
     return {"ours": result.ours, "header": result.header, "rows": result.rows, "beside": [dataclasses.asdict(each) for each in result.beside],

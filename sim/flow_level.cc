@@ -127,6 +127,7 @@ struct FlowJob {
 
   [[nodiscard]] double elements() const { return static_cast<double>(plan->training.buckets[bucket].elements); }
   [[nodiscard]] double packets() const { return std::ceil(elements() / paths.packet); }
+  [[nodiscard]] double missing() const { return packets() * paths.packet - elements(); }  // of the last one
 
   [[nodiscard]] double fastest() const { return std::min(paths.most, at_once); }
   [[nodiscard]] double first_fastest() const { return std::min(paths.first_most, at_once); }
@@ -163,7 +164,8 @@ struct FlowJob {
     const double holds = paths.window / (turn() * fastest());  // of what the path does
     if (protocol == "netreduce") return paths.costs || packets() < 64 || (holds > 0.5 && holds < 2);
     const bool near = holds > 0.5 && holds < 2;
-    return paths.costs && (near || (protocol == "atp" && (packets() < 4 || paths.switch_costs)));
+    const bool short_end = packets() > 1 && 8 * missing() > elements();  // which saves less where packets take time
+    return paths.costs && (near || short_end || (protocol == "atp" && (packets() < 4 || paths.switch_costs)));
   }
 
   // From the last packet's sending to its result.
@@ -175,8 +177,7 @@ struct FlowJob {
       time = std::max(
           each, time - (std::min(packets(), paths.window / paths.packet) - 1) * (each - paths.packet / first_fastest()));
     if (behind_acknowledgements) time += paths.acknowledging;
-    const double missing = packets() * paths.packet - elements();
-    return time - missing * (fresh && packets() == 1 ? paths.of_element : std::min(paths.of_element, 1 / fastest()));
+    return time - missing() * (fresh && packets() == 1 ? paths.of_element : std::min(paths.of_element, 1 / fastest()));
   }
 
   // False: the call goes on.
@@ -221,6 +222,10 @@ class FlowLevel {
     if (const auto needs = needs_disciplines(experiment, "only --level packet has it")) throw *needs;
     for (std::size_t job = 0; job < experiment.jobs.size(); ++job) {
       const std::string& protocol = protocol_of(experiment, experiment.jobs[job]);
+      const WireFormat wire = experiment.jobs[job].training.wire;
+      if (rounds_blocks(wire) && protocol != "switchml")
+        throw ImpossibleExperiment("job[" + std::to_string(job) + "].wire",
+                                   std::string("is ") + to_string(wire) + ", which only switchml has, not " + protocol);
       if (has_flows(protocol)) continue;
       throw ImpossibleExperiment(protocol == experiment.protocol ? "protocol" : "job[" + std::to_string(job) + "].protocol",
                                  "is '" + protocol + "': only --level packet has it" +

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/wire_types.h"
 #include "protocol/atp/congestion.h"
 #include "sim/fabric.h"
 #include "wire/atp.h"
@@ -30,42 +31,52 @@ double seconds_of(Span duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// What a packet holds. SwitchML's and NetReduce's packets have as many bytes whatever the width of their values; of
-// NetReduce's payload headers take a part, above all in a message's first packet.
-double elements_of(const std::string& protocol, const JobPlan& plan, WireFormat wire) {
+// What a packet holds. SwitchML's and NetReduce's packets have as many bytes whatever the width of their values, or as many
+// blocks as fit; of NetReduce's payload headers take a part, above all in a message's first packet.
+struct Payload {
+  double elements = 0;
+  double up = 0, down = 0;  // bytes of values
+};
+
+Payload payload_of(const std::string& protocol, const JobPlan& plan, WireFormat wire) {
   const double width = wire == WireFormat::native ? 4 : 2;
-  const double bytes = 4.0 * plan.packet_elements;
-  if (protocol == "switchml") return bytes / width;
-  if (protocol != "netreduce") return plan.packet_elements;
-  const double first = wire::netreduce::netsum_layout.header_bytes, more = wire::netreduce::seal_bytes;
-  return (bytes - (first + (plan.message_packets - 1) * more) / plan.message_packets) / width;
+  const std::size_t bytes = std::size_t{4} * plan.packet_elements;
+  if (rounds_blocks(wire)) {
+    const std::size_t elements = block_values_in(bytes);
+    const auto of = [&](DType blocks) { return static_cast<double>(block_bytes(blocks, elements)); };
+    return {static_cast<double>(elements), of(wire == WireFormat::int4 ? block4 : block8), of(block8)};
+  }
+  double elements = plan.packet_elements;
+  if (protocol == "switchml") elements *= 4 / width;
+  if (protocol == "netreduce") {
+    const double first = wire::netreduce::netsum_layout.header_bytes, more = wire::netreduce::seal_bytes;
+    elements = (static_cast<double>(bytes) - (first + (plan.message_packets - 1) * more) / plan.message_packets) / width;
+  }
+  return {elements, elements * width, elements * width};
 }
 
 // The bytes of a packet's frames, each way, with its share of what is sent once for several, and how many frames these are.
 struct Frames {
   double up = 0, down = 0;
-  double payload = 0;
   double packets = 1;
 };
 
-Frames frames_of(const std::string& protocol, const JobPlan& plan, WireFormat wire) {
-  const double payload = protocol == "netreduce" ? 4.0 * plan.packet_elements
-                                                 : elements_of(protocol, plan, wire) * (wire == WireFormat::native ? 4 : 2);
+Frames frames_of(const std::string& protocol, const JobPlan& plan, WireFormat wire, const Payload& payload) {
   const auto frame = [](std::size_t header) { return static_cast<double>(header + datagram_header_bytes); };
   if (protocol == "atp") {
-    return {frame(wire::atp::gradient_header_bytes) + payload, frame(wire::atp::parameter_header_bytes) + payload, payload};
+    return {frame(wire::atp::gradient_header_bytes) + payload.up, frame(wire::atp::parameter_header_bytes) + payload.down};
   }
   if (protocol == "netreduce") {
     using namespace wire::roce;
     const double once = acknowledgement_bytes + reth_bytes + immediate_bytes;  // of a message
-    const double packet = frame(headers) + payload + once / plan.message_packets;
-    return {packet, packet, payload, 1 + 1.0 / plan.message_packets};
+    const double packet = frame(headers) + 4.0 * plan.packet_elements + once / plan.message_packets;
+    return {packet, packet, 1 + 1.0 / plan.message_packets};
   }
   const std::size_t exponents =
       wire == WireFormat::native ? wire::switchml::padded_exponents(wire::switchml::blocks_of_packet(plan.packet_elements))
                                  : 0;
-  const double packet = frame(wire::switchml::chunk_header_bytes + exponents) + payload;
-  return {packet, packet, payload};
+  const double rest = frame(wire::switchml::chunk_header_bytes + exponents);
+  return {rest + payload.up, rest + payload.down};
 }
 
 class Builder {
@@ -75,8 +86,11 @@ class Builder {
         topology_(experiment.topology),
         job_(job),
         resources_(resources),
-        elements_(elements_of(protocol_of(experiment, job), job.plan, job.training.wire)),
-        frames_(frames_of(protocol_of(experiment, job), job.plan, job.training.wire)),
+        payload_(payload_of(protocol_of(experiment, job), job.plan, job.training.wire)),
+        elements_(payload_.elements),
+        frames_(frames_of(protocol_of(experiment, job), job.plan, job.training.wire, payload_)),
+        gathers_(protocol_of(experiment, job) == "switchml" && job.training.wire != WireFormat::native),
+        arrivals_(experiment.aggregators.size() + experiment.switches.size()),
         children_(experiment.aggregators.size() + experiment.switches.size()),
         up_(resources.size()),
         down_(resources.size()),
@@ -95,8 +109,7 @@ class Builder {
     find_loads(lanes);
     const double with_acknowledgements = std::exchange(frames_.packets, 1);
     if (with_acknowledgements > 1) {  // a message's first packet
-      frames_.payload = elements_ * (job_.training.wire == WireFormat::native ? 4 : 2);
-      frames_.up = frames_.down = first_header_bytes + frames_.payload;
+      frames_.up = frames_.down = first_header_bytes + payload_.up;
     }
     paths_.round_trip = longest_round_trip();
     const std::uint32_t slot_packets = protocol_of(experiment_, job_) == "netreduce" ? job_.plan.message_packets : 1;
@@ -108,8 +121,8 @@ class Builder {
       paths_.first_window = lanes * window.packets() * elements_;
       paths_.growth = 1 + window.step();
     }
-    frames_.up -= frames_.payload;
-    frames_.down -= frames_.payload;
+    frames_.up -= payload_.up;
+    frames_.down -= payload_.down;
     const double empty_trip = longest_round_trip();
     paths_.of_element = (paths_.round_trip - empty_trip) / elements_;
     // SwitchML agrees on the first exponents before it sends values (§4.6), in packets that are as long but for these.
@@ -159,9 +172,10 @@ class Builder {
       const NodePlan& node = topology_[node_of(process)];
       const bool below = process >= experiment_.aggregators.size();
       const double in = frames_.packets * seconds_of(node.receive_cost), out = frames_.packets * seconds_of(node.send_cost);
-      const double children = children_[process], part = below ? 1 : share();
+      const double part = below ? 1 : share();
       // A switch has a parent as well.
-      const double up = children * in + (below ? out : 0), down = children * out + (below ? in : 0);
+      const double up = arrivals_[process] * in + (below ? sent_up(process) * out : 0);
+      const double down = children_[process] * out + (below ? in : 0);
       work_[resources_.process(process)] = (up + down) * part;
       paths_.switch_costs |= below && up + down > 0;
       first_work[resources_.process(process)] = below ? std::max(up, down) : (up + down) * part;
@@ -200,48 +214,61 @@ class Builder {
   }
   [[nodiscard]] double share() const { return 1.0 / static_cast<double>(aggregators_.size()); }
 
-  // A rank's chunks go up to a switch, or to all aggregators in turn; so do, once each, those of a switch.
+  // The packets of a chunk that a switch sends to its parent.
+  [[nodiscard]] std::uint32_t sent_up(std::size_t process) const { return gathers_ ? arrivals_[process] : 1; }
+
+  // A rank's chunks go up to a switch, or to all aggregators in turn; so do those of a switch, once each or as they came.
   void join(NodeId node, std::uint32_t switch_id) {
-    for (;;) {
+    for (bool first = true;;) {  // of those below the node
+      const auto reach = [&](std::size_t process, double part) {
+        ++arrivals_[process];
+        const NodeId upper = node_of(process);
+        Resources::along(topology_, node, upper, [&](std::size_t port, const PortPlan&) { up_[port] += part; });
+        if (!first) return;
+        ++children_[process];
+        Resources::along(topology_, upper, node, [&](std::size_t port, const PortPlan&) { down_[port] += part; });
+      };
       if (switch_id == none) {
-        for (const std::uint32_t aggregator : aggregators_) {
-          ++children_[aggregator];
-          exchange(node, node_of(aggregator), share());
-        }
+        for (const std::uint32_t aggregator : aggregators_) reach(aggregator, share());
         return;
       }
-      exchange(node, node_of(below(switch_id)), 1);
-      if (children_[below(switch_id)]++ != 0) return;  // it has its way up
-      node = node_of(below(switch_id));
+      const std::size_t process = below(switch_id);
+      const bool had_some = arrivals_[process] != 0;
+      reach(process, 1);
+      first &= !had_some;
+      if (had_some && !gathers_) return;  // it has its way up
+      node = node_of(process);
       switch_id = experiment_.parent_of_switch[switch_id];
     }
   }
 
-  void exchange(NodeId lower, NodeId upper, double part) {
-    Resources::along(topology_, lower, upper, [&](std::size_t port, const PortPlan&) { up_[port] += part; });
-    Resources::along(topology_, upper, lower, [&](std::size_t port, const PortPlan&) { down_[port] += part; });
-  }
-
-  [[nodiscard]] double there_and_back(NodeId lower, NodeId upper) const {
-    double time = 0;
+  // Of a chunk that is so many packets upwards.
+  [[nodiscard]] double there_and_back(NodeId lower, NodeId upper, std::uint32_t packets) const {
+    double time = 0, slowest = 0;
     const auto pass = [&](double bytes) {
-      return [&time, bytes](std::size_t, const PortPlan& port) {
-        time +=
-            seconds_of(port.delay) + (port.bits_per_second == 0 ? 0 : bytes * 8 / static_cast<double>(port.bits_per_second));
+      return [&time, &slowest, bytes](std::size_t, const PortPlan& port) {
+        const double each = port.bits_per_second == 0 ? 0 : bytes * 8 / static_cast<double>(port.bits_per_second);
+        time += seconds_of(port.delay) + each;
+        slowest = std::max(slowest, each);
       };
     };
     Resources::along(topology_, lower, upper, pass(frames_.up));
+    time += (packets - 1) * slowest;
     Resources::along(topology_, upper, lower, pass(frames_.down));
     return time;
   }
 
   [[nodiscard]] double round_trip(NodeId node, std::uint32_t switch_id, std::uint32_t aggregator) const {
     double time = cost(node);
-    for (;;) {
-      const std::size_t process = switch_id == none ? aggregator : below(switch_id);
+    for (std::uint32_t packets = 1;;) {
+      const bool at_root = switch_id == none;
+      const std::size_t process = at_root ? aggregator : below(switch_id);
       const NodeId upper = node_of(process);
-      time += there_and_back(node, upper) + children_[process] * cost(upper) + (switch_id == none ? 0 : cost(upper));
-      if (switch_id == none) return time;
+      const double in = seconds_of(topology_[upper].receive_cost), out = seconds_of(topology_[upper].send_cost);
+      time += there_and_back(node, upper, packets) + arrivals_[process] * in + children_[process] * out;
+      if (at_root) return time;
+      packets = sent_up(process);
+      time += packets * out + in;
       node = upper;
       switch_id = experiment_.parent_of_switch[switch_id];
     }
@@ -251,10 +278,13 @@ class Builder {
   const Topology& topology_;
   const ExperimentJob& job_;
   const Resources& resources_;
-  const double elements_;  // of a packet
+  const Payload payload_;  // of a packet
+  const double elements_;
   Frames frames_;
+  const bool gathers_;  // switches below the root pass ranks' values on unsummed
   std::vector<std::uint32_t> aggregators_;
-  std::vector<std::uint32_t> children_;   // of each process
+  std::vector<std::uint32_t> arrivals_;   // of each process: packets of a chunk
+  std::vector<std::uint32_t> children_;   // of each process: who gets its result
   std::vector<double> up_, down_, work_;  // of each resource, for a packet: frames of each way; seconds
   FlowPaths paths_;
 };

@@ -234,9 +234,11 @@ class PacketLevel final : private Medium::User {
                                                                   protocol + " has at most " + std::to_string(most) +
                                                                   " ranks: only --level flow has more");
     }
-    if (experiment_.jobs[job].training.wire != WireFormat::native && protocol != "switchml") {
-      throw ImpossibleExperiment(key_of("job", job, "wire"),
-                                 "is SwitchML's: packets of " + protocol + " have 32 bits an element, but at --level flow");
+    const WireFormat wire = experiment_.jobs[job].training.wire;
+    if (wire != WireFormat::native && protocol != "switchml") {
+      throw ImpossibleExperiment(key_of("job", job, "wire"), "is SwitchML's: packets of " + protocol +
+                                                                 " have 32 bits an element" +
+                                                                 (rounds_blocks(wire) ? "" : ", but at --level flow"));
     }
   }
 

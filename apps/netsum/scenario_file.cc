@@ -404,8 +404,9 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
     }
     each.end();
   }
-  constexpr WireFormat wires[] = {WireFormat::native, WireFormat::float16, WireFormat::bfloat16};
-  training.wire = wires[reader.choice("wire", {"float32", "float16", "bfloat16"}, 0)];
+  constexpr WireFormat wires[] = {WireFormat::native, WireFormat::float16, WireFormat::bfloat16, WireFormat::int8,
+                                  WireFormat::int4};
+  training.wire = wires[reader.choice("wire", {"float32", "float16", "bfloat16", "int8", "int4"}, 0)];
   reader.end();
   return job;
 }

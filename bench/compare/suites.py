@@ -11,7 +11,7 @@ MB = 250_000  # elements of float32
 
 SWITCHML = Netsum("SwitchML")
 BFLOAT16 = Netsum("SwitchML, bfloat16 on the wire", flags=("--wire", "bfloat16"))
-INT8 = Netsum("SwitchML, int8 on the wire", flags=("--wire", "int8"))
+INT8, INT4 = (Netsum(f"SwitchML, {wire} on the wire", flags=("--wire", wire)) for wire in ("int8", "int4"))
 UNICAST = Netsum("SwitchML, results by unicast", flags=("--multicast", "off"))
 AVX2 = Netsum("SwitchML, AVX2 only", vectors="AVX2")
 ATP = Netsum("ATP", "atp")
@@ -73,17 +73,25 @@ def shaped(workers):
     rows = [Row(f"shaped-{workers}", f"Gloo's TAT over SwitchML's, {at}", ("Gloo", elements), ("SwitchML", elements), goal,
                 then=f"{then}, the bound"),
             Row(f"shaped-{workers}-bfloat16", f"Gloo's TAT over SwitchML's with bfloat16 on the wire, {at}", ("Gloo", elements), (BFLOAT16.name, elements),
-                goal_16),
-            Row(f"shaped-{workers}-int8", f"Gloo's TAT over SwitchML's with int8 on the wire, {at}", ("Gloo", elements), (INT8.name, elements),
-                {4: 5.5, 8: 6.4}[workers], then={4: "6.2", 8: "7.2"}[workers])]
+                goal_16)]
     others = (ATP, NETREDUCE, MPI, MPI_RING, MPI_SLICES)
     rows += [Row(f"shaped-{workers}-{short}", f"TAT of Gloo over {who.name}, {at}", ("Gloo", elements), (who.name, elements))
              for short, who in (("atp", ATP), ("netreduce", NETREDUCE))]
     rows += [Row(f"shaped-{workers}-{short}", f"TAT of {who.name} over SwitchML, {at}", (who.name, elements), ("SwitchML", elements))
              for short, who in (("mpi", MPI), ("mpi-ring", MPI_RING), ("mpi-slices", MPI_SLICES))]
-    entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO, BFLOAT16, INT8)]
+    entrants = [Entrant(who.name, who, task) for who in (SWITCHML, GLOO, BFLOAT16)]
     entrants += [Entrant(who.name, who, task, every=SELDOM) for who in others]
     return Group(f"shaped-{workers}", tuple(entrants), tuple(rows), hosts=workers + 1, rate="200mbit" if workers < 8 else "")
+
+
+def few_bits(workers):
+    elements = 25 * MB
+    task = Task(workers, (elements,), warmup_elements=4 * MB)
+    goal, most = {4: (5.5, "6.2"), 8: (6.4, "7.2")}[workers]
+    rows = tuple(Row(f"shaped-{workers}-{wire}", f"Gloo's TAT over SwitchML's with {wire} on the wire, N = {workers}, 25 MB", ("Gloo", elements), (who.name, elements), *more)
+                 for wire, who, more in (("int8", INT8, (goal, True, most)), ("int4", INT4, ())))
+    return Group(f"few-bits-{workers}", tuple(Entrant(who.name, who, task) for who in (GLOO, INT8, INT4)), rows, hosts=workers + 1,
+                 rate="200mbit" if workers < 8 else "100mbit")
 
 
 def shards(workers):
@@ -284,7 +292,7 @@ def seals(at, place, contenders, elements, goal=None, hosts=0, suite="seals"):
 
 
 SUITES = {
-    "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8), shards(4), shards(8)]),
+    "shaped": ("25 MB over shaped links, without loss", lambda: [shaped(4), shaped(8), few_bits(4), few_bits(8), shards(4), shards(8)]),
     "loss": ("the same with losses", lambda: [loss(4), loss(8)]),
     "repair": ("ATP and NetReduce with losses, and on a slow link",
                lambda: [repairs("repair-4-atp", 4, "200mbit", (ATP, {1: 1.25}, None), (ATP_FIXED, {0.01: 1.02, 0.1: 1.03, 1: 1.1}, "H0")),

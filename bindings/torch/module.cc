@@ -237,16 +237,6 @@ py::dict statistics(const TorchGroup& group) {
   return result;
 }
 
-void round_as(WireFormat wire, const at::Tensor& from, const at::Tensor& to) {
-  TORCH_CHECK(from.is_contiguous() && to.is_contiguous() && from.device().is_cpu() && to.device().is_cpu(),
-              "netsum: both tensors must be contiguous, and on the CPU");
-  const auto view = [](const at::Tensor& tensor) {
-    return TensorView(tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
-                      switch_dtype(tensor).value_or(DType::int8));
-  };
-  netsum::round_as(wire, view(from), view(to));
-}
-
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -307,6 +297,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<TorchGroup, GroupBase, c10::intrusive_ptr<TorchGroup>>(module, "ProcessGroup")
       .def("abort", &TorchGroup::abort, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_give_back", &TorchGroup::give_back, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_begin_step", &TorchGroup::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
   // What torch 2.x holds without a Python object, and later returns as a Backend, has its own class again by its dynamic
   // type.

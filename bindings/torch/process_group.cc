@@ -186,6 +186,11 @@ void Group<Base>::move_to_allocated(const at::Tensor& tensor) {
   if (tensor.device().is_cpu() && would_take(Call::all_reduce, {tensor}, &sum)) queue_->move_to_allocated(tensor);
 }
 
+template <class Base>
+void Group<Base>::begin_step() {
+  if (feedback_) feedback_->begin_step();
+}
+
 // A work of Gloo, with what is left to do once it has ended. The group outlives it: its destructor waits for Gloo's threads
 // and for `threads_`.
 template <class Base>
@@ -438,6 +443,9 @@ auto Group<Base>::scatter_reduced(Call call, at::Tensor flat, at::Tensor output,
   const auto factor = factor_of(options.reduceOp, whole);
   const c10d::ReduceOp op = factor ? c10d::ReduceOp(c10d::ReduceOp::SUM) : options.reduceOp;
   if (by_switch(call, whole, &op)) {
+    const bool sums = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
+    const bool rounded = flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kBFloat16;
+    if (feedback_ && sums && rounded && !factor) flat = feedback_->give_back(flat, counts);
     return queue_->reduce_scatter(flat, output, counts, *switch_op(op), {given(options.timeout), factor}, type);
   }
   if (factor) multiply(whole, *factor);

@@ -23,6 +23,7 @@
 
 #include "call_counts.h"
 #include "callback_threads.h"
+#include "feedback.h"
 #include "netsum/aggregator.h"
 #include "stopwatch.h"
 #include "switch_queue.h"
@@ -70,6 +71,10 @@ class Group : public Base {
   [[nodiscard]] const SwitchQueue* queue() const { return queue_.get(); }
   // Behind all calls before it. Does nothing if Gloo would reduce the tensor.
   virtual void move_to_allocated(const at::Tensor& tensor);
+  // From now on reduce-scatters get back what they lost at the same place of the last step, as `wire` rounds them.
+  void give_back(WireFormat wire) { feedback_ = std::make_unique<Feedback>(wire); }
+  // Behind all calls before it.
+  virtual void begin_step();
   // Runs a task on a thread of the group's, which outlives its communicator.
   void post(std::function<void()> task) { threads_->post(std::move(task)); }
   [[nodiscard]] CallCounts::Counts counts() const { return counts_.all(); }
@@ -149,6 +154,7 @@ class Group : public Base {
   std::unique_ptr<SwitchQueue> queue_;
 
  private:
+  std::unique_ptr<Feedback> feedback_;
   CallCounts counts_;
   const std::function<void(const std::string&)> log_;
   std::atomic<bool> closed_{false}, aborted_{false};

@@ -373,15 +373,26 @@ auto StagedGroup<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr 
 
 // The memory is shared between the ranks in an operation of the communicator, which has its place among the others.
 template <class Base>
+auto StagedGroup<Base>::behind_all(const char* what, std::function<void()> action) -> WorkPtr {
+  const auto act = [this, what, action = std::move(action)](const HostTwins&) {
+    action();
+    auto over = c10::make_intrusive<GroupWork>(this->getRank(), c10d::OpType::UNKNOWN, what, Tensors{});
+    over->complete();
+    return WorkPtr(over);
+  };
+  return line_up(c10d::OpType::UNKNOWN, what, {}, {}, act);
+}
+
+template <class Base>
 void StagedGroup<Base>::move_to_allocated(const at::Tensor& tensor) {
   if (!has_unissued()) return Group<Base>::move_to_allocated(tensor);
-  const auto move = [this, tensor](const HostTwins&) {
-    Group<Base>::move_to_allocated(tensor);
-    auto moved = c10::make_intrusive<GroupWork>(this->getRank(), c10d::OpType::UNKNOWN, "a move", Tensors{});
-    moved->complete();
-    return WorkPtr(moved);
-  };
-  line_up(c10d::OpType::UNKNOWN, "the move to memory that ranks share", {}, {}, move)->wait();
+  behind_all("the move to memory that ranks share", [this, tensor] { Group<Base>::move_to_allocated(tensor); })->wait();
+}
+
+template <class Base>
+void StagedGroup<Base>::begin_step() {
+  if (!has_unissued()) return Group<Base>::begin_step();
+  behind_all("a step's begin", [this] { Group<Base>::begin_step(); });
 }
 
 template class StagedGroup<GroupBase>;

@@ -62,6 +62,7 @@ class StagedGroup final : public Group<Base> {
   WorkPtr endCoalescing() override;
 #endif
   void move_to_allocated(const at::Tensor& tensor) override;
+  void begin_step() override;
 
  private:
   void end_staging() override;
@@ -74,6 +75,7 @@ class StagedGroup final : public Group<Base> {
   // `call` gets the twins. `result`: the work's.
   WorkPtr line_up(c10d::OpType type, std::string what, HostTwins twins, Tensors result, Sequencer::Issue call,
                   bool behind_all = false);
+  WorkPtr behind_all(const char* what, std::function<void()> action);
   WorkPtr noted(WorkPtr work);
   WorkPtr with_future(WorkPtr message, c10d::OpType type);
   WorkPtr reduce_in_chunks(Call call, const Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type);

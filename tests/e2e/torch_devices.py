@@ -194,6 +194,30 @@ def case_order(rank, size):
     dist.destroy_process_group()
 
 
+def case_given_back(rank, size):
+    """What 8 bits round of reduce-scatters is given back in the next step, also where steps begin while the device lags behind."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    device = import_device()
+    init_at_host()
+    model, values, parts, works = torch.nn.Identity(), torch.full((size, 64), 0.3), [at_device(torch.zeros(64)) for _ in range(20)], []
+    values[:, 0] = 64  # so that a step of these values is 1
+    values = at_device(values.flatten())
+    netsum.torch.hooks.give_back(model)
+    device.hold(True)
+    for part in parts:
+        model(0)
+        works.append(dist.reduce_scatter_tensor(part, values, op=dist.ReduceOp.AVG, async_op=True))
+    device.hold(False)
+    for work in works:
+        work.wait()
+    mean = sum(part.cpu() for part in parts) / len(parts)
+    assert (mean[1:] - 0.3).abs().max() < 0.06, mean
+    dist.destroy_process_group()
+
+
 def case_temporaries(rank, size):
     """A tensor that nobody holds any more lives until its copies are over."""
     import torch
@@ -378,6 +402,9 @@ class Devices(unittest.TestCase):
 
     def test_order(self):
         run("order", 2)
+
+    def test_given_back(self):
+        run("given_back", 2, environment={"NETSUM_WIRE": "int8"})
 
     def test_temporaries(self):
         run("temporaries", 2)

@@ -172,6 +172,22 @@ def case_few_bits(rank, size):
         values[rank] = most
         means += hook(state, Bucket(values)).wait() / 20
     assert (means[:2] - (most + 0.3) / size).abs().max() < 0.06 and (means[2:] - 0.3).abs().max() < 0.06, means
+
+    # The same of a reduce-scatter's parts, each with steps of its own, in steps of two calls that begin with a model's forward pass.
+    model, means, ranks = torch.nn.Identity(), torch.zeros(2, 40), torch.arange(size)
+    scales = 8.0 ** -ranks
+    netsum.torch.hooks.give_back(model)
+    for _ in range(20):
+        model(0)
+        for call in range(2):
+            values = torch.full((size, 40), 0.3 - 0.6 * call)
+            values[ranks, ranks] = most
+            part = torch.empty(40)
+            dist.reduce_scatter_tensor(part, (values * scales[:, None]).flatten(), op=dist.ReduceOp.AVG)
+            means[call] += part / scales[rank] / 20
+    for mean, expected in zip(means, (0.3, -0.3)):
+        assert (mean[rank] - most).abs() < 0.06 and (mean[torch.arange(40) != rank] - expected).abs().max() < 0.06, means
+
     odd = torch.tensor([1.0, float("nan"), float("inf"), -3.0])
     rounded = torch.empty(4)
     netsum.torch._C.round_as(getattr(netsum.torch._C.WireFormat, wire), odd, rounded)

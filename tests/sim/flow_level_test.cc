@@ -76,7 +76,10 @@ TEST(FlowLevel, AgreesOnTrees) {
   const std::string tree =
       "[network]\nkind = \"tree\"\nfan_out = [2, 2, 4]\nlink = { rate = \"10gbit\", delay = \"2us\" }\n"
       "trunk = { rate = \"5gbit\", delay = \"10us\" }\n[aggregation]\nswitches = \"all\"\n";
-  expect_agreement(tree + "[[job]]\nslots = 256\nelements = 500_000\niterations = 3\n");
+  const std::string job = "[[job]]\nslots = 256\nelements = 500_000\niterations = 3\n";
+  expect_agreement(tree + job);
+  // Upwards a switch passes on each rank's values.
+  for (const char* wire : {"float16", "int8", "int4"}) expect_agreement(tree + job + "wire = \"" + wire + "\"\n");
 }
 
 TEST(FlowLevel, AgreesWithPassesThatHideCommunication) {
@@ -139,7 +142,8 @@ TEST_P(Grid, AgreesOrWarns) {
       const std::string window = std::string("packet_elements = ") + packet + "\nslots = " + slots + "\n";
       compare(window + (ring ? "message_packets = 1\n" : ""));
       if (ring) compare(window + "message_packets = 8\n");
-      if (GetParam() == std::string("switchml")) compare(window + "wire = \"float16\"\n");
+      if (GetParam() != std::string("switchml")) continue;
+      for (const char* wire : {"float16", "int8", "int4"}) compare(window + "wire = \"" + wire + "\"\n");
     }
   }
   std::printf("%s: %zu experiments, %zu with a warning; off by %.1f %% at most\n", GetParam(), compared_, warned_,
@@ -165,6 +169,9 @@ TEST(FlowLevel, RefusesWhatItCannotKnow) {
       app::parse_scenario("[network]\nhosts = 2\nlink = { loss = 0.1 }\n[[job]]\nelements = 1000\n", "test.toml");
   EXPECT_THROW((void)run_flows(lossy), ImpossibleExperiment);
   EXPECT_THROW((void)run_flows(app::parse_scenario("protocol = \"bump\"\n" + star, "test.toml")), ImpossibleExperiment);
+  const Experiment blocks = app::parse_scenario("protocol = \"netreduce\"\n" + star + "wire = \"int8\"\n", "test.toml");
+  EXPECT_THROW((void)run_flows(blocks), ImpossibleExperiment);
+  EXPECT_THROW((void)run_packets(blocks), ImpossibleExperiment);
   const auto with_buffer = [](const std::string& where, const char* size) {
     return app::parse_scenario("[network]\nhosts = 2\nlink = { rate = \"1gbit\" " +
                                    (where == "link" ? std::string(", buffer = \"") + size + "\"" : "") + " }\n" +

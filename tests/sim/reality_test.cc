@@ -40,6 +40,8 @@ TEST(Reality, SwitchMlWithoutAndWithLosses) {
   const std::string job = "packet_elements = 320\nslots = 64\n";
   expect_as_measured("loss-4: SwitchML, 0 %, 6250000", testbed("switchml", "200mbit", "0") + job);
   expect_as_measured("loss-4: SwitchML, 1 %, 6250000", testbed("switchml", "200mbit", "0.01") + job);
+  expect_as_measured("shaped-4: SwitchML, int8 on the wire, 6250000",
+                     testbed("switchml", "200mbit", "0") + job + "wire = \"int8\"\n");
 }
 
 // The parameter server has a host of its own.

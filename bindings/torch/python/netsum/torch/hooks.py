@@ -1,4 +1,6 @@
-"""Communication hooks of DistributedDataParallel for gradients of few bits."""
+"""What gives back in the next step what gradients of few bits have lost: for DistributedDataParallel, and for sharded models."""
+import weakref
+
 import torch
 
 from . import _C
@@ -25,6 +27,32 @@ def int8(state, bucket):
 def int4(state, bucket):
     """As `int8`, with NETSUM_WIRE=int4."""
     return _averaged(state, bucket, _C.WireFormat.int4)
+
+
+def give_back(model, group=None):
+    """Has each reduce-scatter of `group` (default: the world) get back what its values lost by rounding in the model's last step.
+
+        model = fully_shard(model)
+        netsum.torch.hooks.give_back(model)
+
+    Values of float32 and bfloat16, of sums and averages, with what the reduce-scatter at the same place of the last step lost, are
+    rounded to nearest in the blocks in which they then travel. A step begins with the model's forward pass; a call that is not as long
+    as that of the last step begins without. Without NETSUM_WIRE=int8 or int4 nothing is rounded, and this does nothing. All that is kept
+    is as long as what a step's reduce-scatters send: a model's gradients, not a shard of them.
+    """
+    from . import _backend_of  # the package, which imports this module
+    group = group or torch.distributed.group.WORLD
+    backend = _backend_of(group, "give_back")
+    wire = _C.WireFormat.__members__.get(_C.read_settings().common_to_all_ranks()["NETSUM_WIRE"])
+    if wire is None:
+        return
+    backend._netsum_give_back(wire)
+    group = weakref.ref(group)  # a model may outlive it
+
+    def begin(*_):
+        if (alive := group()) is not None:
+            _backend_of(alive, "give_back")._netsum_begin_step()
+    model.register_forward_pre_hook(begin)
 
 
 def _averaged(state, bucket, wire):
