@@ -29,24 +29,38 @@ struct Decoded {
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
-// What the compiler makes vectors of.
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Limbs have whole cache lines, with zeros behind the last value: whole vectors.
+using I = hn::CappedTag<std::int32_t, 16>;
+using L = hn::CappedTag<std::int64_t, 8>;
 
 template <int fraction>
 HWY_INLINE Decoded DecodeAs(const std::uint16_t* HWY_RESTRICT halves, std::size_t count, std::int32_t* HWY_RESTRICT values,
                             std::int32_t* HWY_RESTRICT places) {
   constexpr std::int32_t hidden = 1 << fraction, infinity = 0x7fff & -hidden;
-  std::int32_t least = std::numeric_limits<std::int32_t>::max(), most = -1, special = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t half = halves[i], magnitude = half & 0x7fff, exponent = magnitude >> fraction;
-    const std::int32_t normal = exponent != 0 ? 1 : 0, finite = magnitude < infinity ? -1 : 0;
-    const std::int32_t integer = ((magnitude & (hidden - 1)) | normal << fraction) & finite, place = exponent - normal;
-    values[i] = (half & 0x8000) != 0 ? -integer : integer;
-    places[i] = place;
-    least = std::min(least, integer != 0 ? place : std::numeric_limits<std::int32_t>::max());
-    most = std::max(most, integer != 0 ? place : -1);
-    special |= ~finite | (half == 0x8000 ? 1 : 0);
+  constexpr std::int32_t none = std::numeric_limits<std::int32_t>::max();
+  const I d;
+  const hn::Rebind<std::uint16_t, I> narrow;
+  const auto zero = hn::Zero(d);
+  auto least = hn::Set(d, none), most = hn::Set(d, -1), special = zero;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto half = hn::PromoteTo(d, hn::LoadU(narrow, halves + i));
+    const auto magnitude = hn::And(half, hn::Set(d, 0x7fff)), exponent = hn::ShiftRight<fraction>(magnitude);
+    const auto normal = hn::Gt(exponent, zero), finite = hn::Lt(magnitude, hn::Set(d, infinity));
+    const auto bits = hn::Or(hn::And(magnitude, hn::Set(d, hidden - 1)), hn::IfThenElseZero(normal, hn::Set(d, hidden)));
+    const auto integer = hn::IfThenElseZero(finite, bits);
+    const auto place = hn::Sub(exponent, hn::IfThenElseZero(normal, hn::Set(d, 1)));
+    const auto any = hn::Gt(integer, zero);
+    hn::StoreU(hn::IfThenElse(hn::Gt(half, hn::Set(d, 0x7fff)), hn::Neg(integer), integer), d, values + i);
+    hn::StoreU(place, d, places + i);
+    least = hn::Min(least, hn::IfThenElse(any, place, hn::Set(d, none)));
+    most = hn::Max(most, hn::IfThenElse(any, place, hn::Set(d, -1)));
+    special = hn::Or(
+        special, hn::IfThenElse(finite, hn::IfThenElseZero(hn::Eq(half, hn::Set(d, 0x8000)), hn::Set(d, 1)), hn::Set(d, 1)));
   }
-  return {least, most, special != 0};
+  return {hn::GetLane(hn::MinOfLanes(d, least)), hn::GetLane(hn::MaxOfLanes(d, most)),
+          !hn::AllTrue(d, hn::Eq(special, zero))};
 }
 Decoded Decode(bool brain, const std::uint16_t* halves, std::size_t count, std::int32_t* values, std::int32_t* places) {
   return brain ? DecodeAs<7>(halves, count, values, places) : DecodeAs<10>(halves, count, values, places);
@@ -54,9 +68,13 @@ Decoded Decode(bool brain, const std::uint16_t* halves, std::size_t count, std::
 
 void AddToLimb(std::int64_t* HWY_RESTRICT limb, const std::int32_t* HWY_RESTRICT values,
                const std::int32_t* HWY_RESTRICT places, std::int32_t number, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t value = places[i] >> 5 == number ? values[i] : 0;
-    limb[i] += static_cast<std::int64_t>(static_cast<std::uint64_t>(value) << (places[i] & 31));
+  const L d;
+  const hn::Rebind<std::int32_t, L> words;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto place = hn::PromoteTo(d, hn::LoadU(words, places + i));
+    const auto shifted = hn::Shl(hn::PromoteTo(d, hn::LoadU(words, values + i)), hn::And(place, hn::Set(d, 31)));
+    const auto here = hn::Eq(hn::ShiftRight<5>(place), hn::Set(d, number));
+    hn::StoreU(hn::Add(hn::LoadU(d, limb + i), hn::IfThenElseZero(here, shifted)), d, limb + i);
   }
 }
 
@@ -77,23 +95,33 @@ void AddPlane(bool wide, std::int64_t* limb, const std::byte* digits, int shift,
 // half whether anything is carried: that is added to `next`, or, without, left out.
 std::uint64_t Carry(std::int64_t* HWY_RESTRICT limb, std::int64_t* HWY_RESTRICT next, std::uint32_t bias,
                     std::size_t count) {
-  std::uint64_t used = 0, carried = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t biased = limb[i] + bias;
-    const auto low = static_cast<std::uint32_t>(biased);
-    const std::int64_t carry = biased >> 32;
-    limb[i] = std::int64_t{low} - bias;
-    if (next != nullptr) next[i] += carry;
-    used |= low ^ bias;
-    carried |= static_cast<std::uint64_t>(carry);
+  const L d;
+  const auto biases = hn::Set(d, std::int64_t{bias});
+  auto used = hn::Zero(d), carried = used;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto biased = hn::Add(hn::LoadU(d, limb + i), biases);
+    const auto low = hn::And(biased, hn::Set(d, 0xffffffff)), carry = hn::ShiftRight<32>(biased);
+    hn::StoreU(hn::Sub(low, biases), d, limb + i);
+    if (next != nullptr) hn::StoreU(hn::Add(hn::LoadU(d, next + i), carry), d, next + i);
+    used = hn::Or(used, hn::Xor(low, biases));
+    carried = hn::Or(carried, carry);
   }
-  return used | (carried != 0 ? std::uint64_t{1} << 32 : 0);
+  alignas(64) std::int64_t lanes[hn::MaxLanes(d)];
+  hn::Store(used, d, lanes);
+  std::uint64_t bits = 0;
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) bits |= static_cast<std::uint64_t>(lanes[i]);
+  return bits | (hn::AllTrue(d, hn::Eq(carried, hn::Zero(d))) ? 0 : std::uint64_t{1} << 32);
 }
 
 void ShiftDown(std::int64_t* HWY_RESTRICT limb, const std::int64_t* HWY_RESTRICT next, int bits, std::size_t count) {
-  const std::int64_t below = (std::int64_t{1} << bits) - 1;
-  for (std::size_t i = 0; i < count; ++i) {
-    limb[i] = (limb[i] >> bits) + (next != nullptr ? (next[i] & below) << (32 - bits) : 0);
+  const L d;
+  const auto below = hn::Set(d, (std::int64_t{1} << bits) - 1);
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    auto shifted = hn::ShiftRightSame(hn::LoadU(d, limb + i), bits);
+    if (next != nullptr) {
+      shifted = hn::Add(shifted, hn::ShiftLeftSame(hn::And(hn::LoadU(d, next + i), below), 32 - bits));
+    }
+    hn::StoreU(shifted, d, limb + i);
   }
 }
 
@@ -249,7 +277,7 @@ void ExactSum::touch(std::uint32_t first, std::uint32_t last) {
   for (std::uint32_t number = first; number <= last; ++number) {
     if ((state().touched >> number & 1) != 0) continue;
     state().touched |= 1U << number;
-    std::fill_n(limb(number), values_, 0);
+    std::fill_n(limb(number), stride_ / sizeof(std::int64_t), 0);
   }
 }
 
@@ -287,10 +315,11 @@ void ExactSum::add_halves(const std::byte* payload) {
     std::fill_n(mask(2), mask_bytes(values_), std::byte{0xff});
   }
   bool any_minus = false;
-  std::array<std::uint16_t, block> halves;
+  std::array<std::uint16_t, block> halves{};
   std::array<std::int32_t, block> values, places;
   for (std::size_t begin = 0; begin < values_; begin += block) {
     const std::size_t count = std::min(block, values_ - begin);
+    if (count < block) halves.fill(0);
     std::memcpy(halves.data(), payload + begin * 2, count * 2);
     const auto found = HWY_DYNAMIC_DISPATCH(Decode)(brain, halves.data(), count, values.data(), places.data());
     add_values(values.data(), places.data(), begin, count, found.least, found.most);
@@ -325,6 +354,7 @@ void ExactSum::add_blocks(const std::byte* payload) {
     const int exponent = std::clamp(std::to_integer<int>(*payload++), least_exponent, 254);
     places.fill(exponent - least_exponent);
     bool any = false;
+    if (count < block_values) values.fill(0);
     for (std::size_t i = 0; i < count; ++i) {
       const auto byte = std::to_integer<std::uint8_t>(payload[halves ? i / 2 : i]);
       const int value = !halves ? static_cast<std::int8_t>(byte) : ((byte >> (i % 2 * 4) & 15) ^ 8) - 8;
