@@ -1,4 +1,6 @@
 """Judges SwitchML's packets by docs/protocol-switchml.md."""
+import functools
+import operator
 import struct
 from collections import namedtuple
 
@@ -45,6 +47,7 @@ RULES = {
     "up": (PAGE, "The sum, the masks' OR and the exponents' maxima are a contribution like a rank's"),
     "down": (PAGE, "A result is taken from the parent alone"),
     "unsummed": (PAGE, "go upstream unsummed, as they came"),
+    "parts": (PAGE, "a sum's parts make the exact sum of what came"),
     "waiting": (PAGE, "if the round is complete (l. 19–21), else \"waiting\""),
     "waiting-names": (PAGE, "missing ranks (8·k"),
     "missing": (PAGE, "of a switch that was told that its own sum is missing"),
@@ -53,7 +56,7 @@ RULES = {
     "probe": (PAGE, "20 sequence (4), 24 the cookie of the endpoint that it goes to"),
 }
 
-CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, WAITING, MISMATCH, UNKNOWN, PROBE, REPLY, MISSING, ACK, EMPTY_RUN, ACK_RUN = range(1, 14)
+CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, WAITING, MISMATCH, UNKNOWN, PROBE, REPLY, MISSING, ACK, EMPTY_RUN, ACK_RUN, PART = range(1, 15)
 CHUNKS = (CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, ACK)
 RUNS = {EMPTY_RUN: CONTRIBUTION, ACK_RUN: ACK}
 COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
@@ -74,13 +77,15 @@ class Round:
         self.senders = {}  # of contributions: the packet's bytes, but for what seals it
         self.covered = set()
         self.sum, self.floats, self.masks = None, {}, None
+        self.sums = []  # exact ones, of child switches
+        self.parts, self.planes = {}, {}  # of its own sum, as sent upstream
         self.ahead, self.exponents, self.protected = None, None, False
         self.wanted, self.unwanted = False, set()  # whether anybody below wants values; the members that want none
         self.result = self.answer = self.sent_up = None  # bytes: as sent to ranks; (result's fields, payload); as sent upstream
         self.served = set()
         self.spoken_at = self.result_at = None  # when the switch first sent anything of it, and a result
 
-    def add(self, packet, passed_on):
+    def add(self, packet, passed_on, total):
         a = packet.ahead_operation != NONE_AHEAD and (packet.ahead_operation, packet.ahead_chunk, packet.exponent_count)
         exponents = packet.exponents and numpy.frombuffer(packet.exponents, numpy.uint8)
         if self.ahead is None:
@@ -98,6 +103,9 @@ class Round:
             return
         dtype, operation = packet.values & 15, packet.values >> 4
         self.elements = packet.elements
+        if total is not None:
+            self.sums.append(total)
+            return
         payload = numpy.frombuffer(packet.payload, arithmetic.STORED[dtype])
         if buffered(packet.values):
             self.floats[packet.sender] = payload
@@ -109,7 +117,12 @@ class Round:
             masks = numpy.frombuffer(packet.masks, numpy.uint8)
             self.masks = masks if self.masks is None else self.masks | masks
 
-    def total(self, ranks):
+    def exact(self):
+        return functools.reduce(operator.add, [arithmetic.exact(each, self.values & 15) for each in self.floats.values()] + self.sums)
+
+    def total(self, ranks, in_tree):
+        if in_tree and arithmetic.short(self.values & 15, self.values >> 4) and (self.floats or self.sums):
+            return arithmetic.of_exact(self.exact(), self.values & 15, self.values >> 4, ranks)
         if self.floats:
             values = [self.floats[rank] for rank in sorted(self.floats)]
             return arithmetic.of_ranks(values, self.values & 15, self.values >> 4, ranks)
@@ -179,7 +192,7 @@ class Judge(Verdicts):
         kind, protection = kind & 15, kind >> 4
         if version != 3:
             self.unbelieved("version", f"version {version}")
-        if not 1 <= kind <= 13 or protection > 3 or (protection == 0 and kind not in CHUNKS and kind not in RUNS) or (
+        if not 1 <= kind <= PART or protection > 3 or (protection == 0 and kind not in CHUNKS and kind not in RUNS and kind != PART) or (
                 protection > 1 and kind in (UNKNOWN, PROBE, REPLY)):
             self.unbelieved("protection", f"type {kind} with protection {protection}")
         if protection == 1:
@@ -198,6 +211,8 @@ class Judge(Verdicts):
             for member in self.apart(body, kind, protection):
                 packet = self.chunk(d, member, RUNS[kind], protection, sender, job, rank_epoch)
                 (self.contribution if kind == EMPTY_RUN else self.result)(packet, member)
+        elif kind == PART:
+            self.sum_part(*self.part(d, body, protection, sender, job, rank_epoch))
         else:
             {WAITING: self.waiting, MISSING: self.missing, MISMATCH: self.mismatch, UNKNOWN: self.unknown, PROBE: self.probe,
              REPLY: self.reply}[kind](d, body, sender, job, rank_epoch)
@@ -252,7 +267,57 @@ class Judge(Verdicts):
         return Packet(d.source, d.target, kind, protection, sender, job, rank_epoch, *fields, own, body[48 + e:48 + e + n],
                       body[48 + e + n:], body)
 
+    def part(self, d, body, protection, sender, job, rank_epoch):
+        if len(body) < 52:
+            self.unbelieved("length", f"{len(body)} bytes are no header of a part")
+        fields = CHUNK.unpack_from(body, 20)
+        values, elements, exponents, flags = fields[5], fields[7], fields[8], fields[9]
+        place, number, all_ = struct.unpack_from("<HBB", body, 48)
+        dtype, e = values & 15, (exponents + 3) // 4 * 4
+        count = arithmetic.values_in(dtype, elements)
+        n = 3 * ((count + 7) // 8) if place == arithmetic.MASKS else count * (1 if dtype in arithmetic.BLOCKS else 2)
+        if len(body) != 52 + e + n:
+            self.unbelieved("length", f"{len(body)} bytes, where the header implies {52 + e + n}")
+        own = body[52:52 + exponents]
+        if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & (MASKS_BIT | LATER_BIT) or flags & ~15 or number >= all_ or
+                all_ > 37 or 272 < place != arithmetic.MASKS or 255 in own or any(body[52 + exponents:52 + e])):
+            self.unbelieved("malformed", f"part {number} of {all_} at {place}, values {values:#x}, flags {flags:#x}")
+        return Packet(d.source, d.target, CONTRIBUTION, protection, sender, job, rank_epoch, *fields, own, body[52 + e:], b"", body), place, number, all_
+
     # ---- upstream
+
+    def sum_part(self, p, place, number, all_):
+        """Of a switch's sum of short floats, which is complete with its last part."""
+        self.asked.add((p.source, p.target, p.job, p.rank_epoch))
+        job = self.jobs.get(p.job)
+        child = job and job.nodes.get(p.source)
+        if not child:
+            self.refuse("identity", f"a part of a sum of {named(identity(p))}, which nobody below has sent")
+            return
+        node = job.nodes.setdefault(p.target, Node(p.target))
+        job.calls.setdefault(p.operation, set()).add(p.signature)
+        if len(job.calls[p.operation]) > 1:
+            return
+        here = self.of_child(job, child, node, p)
+        if here is None:
+            return
+        known = here.parts.setdefault(number, (all_, p.body[8:]))
+        if known != (all_, p.body[8:]):
+            self.refuse("repeat", f"a part of a sum of {named(identity(p))} goes upstream again with other bytes")
+        here.planes[number] = place, p.payload
+        current = self.open(job, node, p)
+        if current is None or len(here.parts) < all_ or p.sender in current.senders:
+            return
+        dtype = p.values & 15
+        total = arithmetic.of_parts(here.planes.values(), dtype, arithmetic.values_in(dtype, p.elements))
+        chunk, operation, count, exponents = here.ahead_fields()
+        if (p.ahead_chunk, p.ahead_operation, p.exponent_count, padded(p.exponents)) != (chunk, operation, count, exponents):
+            self.refuse("look-ahead", f"a sum of {named(identity(p))} has other exponents than its contributions")
+        if p.values != here.values or p.elements != here.elements or total != here.exact():
+            self.refuse("parts", f"a sum of {named(identity(p))} is not that of its contributions")
+        if bool(p.flags & UNWANTED_BIT) == here.wanted:
+            self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+        self.enter(job, node, current, child, p, hash(p.sender), total)
 
     def contribution(self, p, _):
         self.asked.add((p.source, p.target, p.job, p.rank_epoch))
@@ -268,19 +333,27 @@ class Judge(Verdicts):
             self.join(job, node, node.ranks, {p.sender}, p)
         else:
             self.from_switch(job, child, node, p)
+        current = self.open(job, node, p)
+        if current is not None:
+            self.enter(job, node, current, child, p, hash(p.body))
+
+    def open(self, job, node, p):
+        """The round that it belongs to; None: none any more."""
         current = node.rounds.get((p.slot, p.flags & VERSION_BIT))
         if current is None or identity(p) > current.identity:
             if current is not None and current.result is None:
                 # Ranks whose calls differ differ in what is in a slot too, and the packet that shows it may come later.
                 self.suspect(job.agrees, "newer", f"{named(identity(p))} opens slot {p.slot} version {p.flags & 1}, whose {named(current.identity)} is not complete")
-                return
+                return None
             if current is not None:
                 current.before = None
             current = node.rounds[p.slot, p.flags & VERSION_BIT] = Round(p, current)
         elif identity(p) < current.identity:
             self.late(current, p)
-            return
-        fingerprint = hash(p.body)
+            return None
+        return current
+
+    def enter(self, job, node, current, child, p, fingerprint, total=None):
         if p.sender in current.senders:
             if current.senders[p.sender] != fingerprint:
                 self.unbelieved("repeat", f"rank {p.sender} repeats {named(identity(p))} with other bytes")
@@ -294,12 +367,12 @@ class Judge(Verdicts):
             current.values = p.values
         current.senders[p.sender] = fingerprint
         current.covered |= {p.sender} if child is None or p.rank_epoch == job.epochs.get(p.sender) else child.below
-        current.add(p, child is not None and buffered(p.values) and p.elements)
+        current.add(p, child is not None and buffered(p.values) and p.elements and total is None, total)
         self.count("contributions")
 
     @staticmethod
     def empty_so_far(round_):
-        return round_.sum is None and not round_.floats
+        return round_.sum is None and not round_.floats and not round_.sums
 
     def register(self, job, p):
         """A rank's first packet says its life; a node's later ones have to be from the same address."""
@@ -325,17 +398,32 @@ class Judge(Verdicts):
 
     def from_switch(self, job, child, node, p):
         """A sum of what came to the child, or what a rank sent it, unsummed."""
+        if buffered(p.values) and p.elements:
+            here = self.find(child, p)
+            child.parent = node.endpoint
+            if here is None or arithmetic.short(p.values & 15, p.values >> 4):
+                self.refuse("unsummed", f"rank {p.sender}'s values of {named(identity(p))}, which a switch has to add")
+            self.unsummed(job, child, here, p)
+            node.below |= child.below
+            node.children.setdefault(min(child.below), p.source)
+            return
+        here = self.of_child(job, child, node, p)
+        if here.sent_up is None:
+            self.compare("up", p, here, None, True)
+            if bool(p.flags & UNWANTED_BIT) == here.wanted and p.type == CONTRIBUTION:
+                self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+            here.sent_up = p.body
+        elif here.sent_up != p.body:
+            self.refuse("repeat", f"a sum of {named(identity(p))} goes upstream again with other bytes")
+
+    def of_child(self, job, child, node, p):
+        """The child's round that a sum is of."""
         if child.parent not in (None, node.endpoint):
             self.unbelieved("address", f"a switch with two parents: {endpoint_text(p.target)}")
         child.parent = node.endpoint
         here = self.find(child, p)
         if here is None:
             self.refuse("identity", f"a sum of {named(identity(p))}, which nobody below has sent")
-        if buffered(p.values) and p.elements:
-            self.unsummed(job, child, here, p)
-            node.below |= child.below
-            node.children.setdefault(min(child.below), p.source)
-            return
         child.closed_to_members = True
         if p.sender != min(child.below):
             self.refuse("sender", f"a switch above ranks {sorted(child.below)} sends as {p.sender}")
@@ -345,15 +433,9 @@ class Judge(Verdicts):
             self.refuse("rank-epoch", f"a sum with epoch {p.rank_epoch:#x}, where all ranks' are {job.fold:#x}")
         if here.covered != child.below:
             self.refuse("complete", f"a sum of {named(identity(p))} without ranks {sorted(child.below - here.covered)}")
-        if here.sent_up is None:
-            self.compare("up", p, here, None)
-            if bool(p.flags & UNWANTED_BIT) == here.wanted and p.type == CONTRIBUTION:
-                self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
-            here.sent_up = p.body
-        elif here.sent_up != p.body:
-            self.refuse("repeat", f"a sum of {named(identity(p))} goes upstream again with other bytes")
         node.below |= child.below
         node.children.setdefault(p.sender, p.source)
+        return here
 
     def unsummed(self, job, child, here, p):
         if p.sender not in here.floats or p.payload != here.floats[p.sender].tobytes():
@@ -479,7 +561,7 @@ class Judge(Verdicts):
                 self.refuse("complete", f"a result of {named(here.identity)} without contributions of ranks {sorted(missing)}")
             if p.protection == 0 and here.protected:
                 self.refuse("no-checksum", "a result without a checksum, of contributions that had one")
-            self.compare("sum", p, here, job.ranks)
+            self.compare("sum", p, here, job.ranks, bool(node.children))
         else:
             parent = job.nodes[node.parent]
             above = self.find(parent, p)
@@ -495,7 +577,7 @@ class Judge(Verdicts):
     def whole(p, above):
         return p.body[8:] + above.answer[len(p.body):]
 
-    def compare(self, rule, p, here, ranks):
+    def compare(self, rule, p, here, ranks, in_tree):
         """A result, or a sum for the switch above, with what its contributions make."""
         chunk, operation, count, exponents = here.ahead_fields()
         found = p.ahead_chunk, p.ahead_operation, p.exponent_count, padded(p.exponents)
@@ -503,7 +585,7 @@ class Judge(Verdicts):
             self.refuse("look-ahead", f"ahead: operation +{found[1]} chunk {found[0]}, exponents {list(found[3])}; contributions make +{operation} chunk {chunk}, {list(exponents)}")
         if p.type not in (CONTRIBUTION, RESULT):
             return
-        total = here.total(ranks)
+        total = here.total(ranks, in_tree)
         length = 0 if total is None else len(total)
         if p.elements != length or (length and p.values != here.values):
             self.refuse("elements", f"{p.elements} values of kind {p.values:#x} from contributions with {length} of {here.values:#x}")

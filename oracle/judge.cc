@@ -48,7 +48,8 @@ std::string judge_narrow(const Reduction& reduction, Inputs inputs, std::span<co
         std::memcpy(&column[rank], inputs[rank].data() + at, width);
       }
     }
-    const std::uint16_t sum = narrow_sum(wire, column, reduction.divisor());
+    const auto add = reduction.in_tree ? narrow_sum_exactly : narrow_sum;
+    const std::uint16_t sum = add(wire, column, reduction.divisor());
     const double expected = narrow_value(wire, sum), got = value_at(reduction.dtype, result.data() + at);
     const bool same = !wide                  ? std::memcmp(&sum, result.data() + at, width) == 0
                       : std::isnan(expected) ? std::isnan(got)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace netsum::oracle {
 
@@ -36,6 +38,44 @@ std::uint16_t narrow_sum(DType dtype, std::span<const std::uint16_t> values, std
   if (dtype == DType::float16) return nearest_narrow(dtype, quotient);
   const float result = std::isfinite(sum) ? sum / static_cast<float>(divisor) : static_cast<float>(quotient);
   return nearest_narrow(dtype, static_cast<double>(result));
+}
+
+// Shewchuk's sum: doubles that do not overlap and together are the exact sum so far, from the least.
+double nearest_sum(std::span<const double> values) {
+  std::vector<double> parts;
+  double plain = -0.0;
+  for (const double value : values) plain += value;
+  if (!std::isfinite(plain)) return plain;
+  for (double value : values) {
+    std::size_t kept = 0;
+    for (double part : parts) {
+      if (std::fabs(value) < std::fabs(part)) std::swap(value, part);
+      const double sum = value + part, rest = part - (sum - value);
+      if (rest != 0) parts[kept++] = rest;
+      value = sum;
+    }
+    parts.resize(kept);
+    parts.push_back(value);
+  }
+  double sum = 0, rest = 0;
+  while (!parts.empty() && rest == 0) {
+    const double whole = sum + parts.back();
+    rest = parts.back() - (whole - sum);
+    sum = whole;
+    parts.pop_back();
+  }
+  // Halfway between two doubles, what is left decides.
+  if (!parts.empty() && std::signbit(rest) == std::signbit(parts.back())) {
+    const double further = sum + 2 * rest;
+    if (2 * rest == further - sum) sum = further;
+  }
+  return sum != 0 ? sum : plain == 0 ? plain : 0.0;
+}
+
+std::uint16_t narrow_sum_exactly(DType dtype, std::span<const std::uint16_t> values, std::uint32_t divisor) {
+  std::vector<double> wide;
+  for (const std::uint16_t value : values) wide.push_back(narrow_value(dtype, value));
+  return nearest_narrow(dtype, nearest_sum(wide) / divisor);
 }
 
 }  // namespace netsum::oracle

@@ -29,5 +29,9 @@ namespace netsum::oracle {
 [[nodiscard]] std::uint16_t narrow_on_wire(DType dtype, double value);
 // float16: exactly. bfloat16: in float32, in rank order, and in double if that overflows. Divided, then rounded.
 [[nodiscard]] std::uint16_t narrow_sum(DType dtype, std::span<const std::uint16_t> values, std::uint32_t divisor);
+// In a tree: both exactly, rounded to double, divided, then rounded.
+[[nodiscard]] std::uint16_t narrow_sum_exactly(DType dtype, std::span<const std::uint16_t> values, std::uint32_t divisor);
+// The double that is nearest to the exact sum.
+[[nodiscard]] double nearest_sum(std::span<const double> values);
 
 }  // namespace netsum::oracle

@@ -38,6 +38,7 @@ struct Reduction {
   bool loses_blocks = false;  // an element that is not finite makes NaN of its block
   std::optional<int> fixed_scale{};      // block_fixed_point: of all blocks, as `exponent` below
   std::vector<std::uint32_t> members{};  // their ranks; empty: 0 to ranks-1
+  bool in_tree = false;                  // of switches, which add as_float16, as_bfloat16, as_block8 and as_block4 exactly
   bool saturates = false;                // scaled: the order of arrival decides which elements are summed as floats
 
   [[nodiscard]] std::uint32_t rank_at(std::uint32_t place) const { return members.empty() ? place : members[place]; }

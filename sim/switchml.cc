@@ -47,7 +47,8 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
       const switchml::Switch& machine = service_.at(lane);
       check_packets(lane, outcomes(machine.counters()), counts[lane].received, "the switch's");
-      if (total(lane).results_sent - total(lane).acknowledgements + total(lane).sums_sent != counts[lane].results)
+      const JobCounters& all = total(lane);
+      if (all.results_sent - all.acknowledgements + all.sums_sent - all.sums_in_parts != counts[lane].results)
         throw Violation("the switch's counters do not add up to the results and sums that it sent");
       for (const auto& [epoch, job] : jobs()) {
         if (machine.job_counters(epoch) == nullptr) continue;
@@ -112,6 +113,7 @@ class SwitchmlTap final : public Tap {
     if (common.security == PacketSecurity::encrypt) return;
     const auto content = bytes.first(bytes.size() - seal::trailer_bytes(common.security));
     if (is_chunk(common.type)) return check(from, common, content);
+    if (common.type == wire::switchml::Type::sum_part) return check_part(from, common, content);
     if (!is_run(common.type)) return;
     wire::switchml::RunPacket all;
     if (wire::switchml::parse_run(content, common, all) != wire::ParseError::none || all.run.size() < 2)
@@ -128,10 +130,33 @@ class SwitchmlTap final : public Tap {
     tally.events["look_ahead_unknown_won"] += unknown_won_;
     tally.events["result_with_nonfinite"] += masks_;
     tally.events["contributed_in_runs"] += contributed_;
+    tally.events["sum_parts"] += parts_;
     tally.events["acknowledged_in_runs"] += acknowledged_;
   }
 
  private:
+  void check_part(const Endpoint& from, const wire::switchml::Common& common, std::span<const std::byte> content) {
+    wire::switchml::SumPart part;
+    if (wire::switchml::parse_sum_part(content, common, part) != wire::ParseError::none)
+      throw Violation("a node sent a malformed part of a sum");
+    ++parts_;
+    const wire::switchml::ChunkHeader& header = part.chunk.header;
+    const std::uint64_t key = mix(common.job_epoch ^ mix(header.operation ^ mix(header.chunk))) ^
+                              mix(std::uint64_t{part.part} << 40 ^ std::uint64_t{common.sender} << 8 ^
+                                  static_cast<std::uint64_t>(common.type) ^ mix(host_of(from)));
+    check_repeat(key, content, header, " differs from its first transmission");
+  }
+
+  // Whether it is the first; throws where it is not as the first was.
+  bool check_repeat(std::uint64_t key, std::span<const std::byte> bytes, const wire::switchml::ChunkHeader& header,
+                    const char* differs) {
+    const std::uint64_t content = crc32c(bytes) ^ std::uint64_t{bytes.size()} << 32;
+    const auto [at, first] = sent_.emplace(key, content);
+    if (at->second == content) return first;
+    throw Violation("a repeat of operation " + std::to_string(header.operation) + ", chunk " + std::to_string(header.chunk) +
+                    differs);
+  }
+
   // What is sent about a chunk, alone or in a run.
   void check(const Endpoint& from, const wire::switchml::Common& common, std::span<const std::byte> content_bytes) {
     wire::switchml::ChunkPacket chunk;
@@ -147,12 +172,10 @@ class SwitchmlTap final : public Tap {
     const bool own = contribution || common.type == wire::switchml::Type::acknowledgement;
     const std::uint64_t key = mix(identity ^ static_cast<std::uint64_t>(common.type) << 32 ^
                                   (own ? mix(common.rank_epoch ^ std::uint64_t{common.sender} << 32) ^ host_of(from) : 0));
-    const std::uint64_t content = crc32c(content_bytes) ^ std::uint64_t{content_bytes.size()} << 32;
-    if (const auto [at, first] = sent_.emplace(key, content); !first && at->second != content) {
-      throw Violation(
-          "a repeat of operation " + std::to_string(header.operation) + ", chunk " + std::to_string(header.chunk) +
-          (contribution ? " differs from its first transmission" : " differs from the result that was sent before"));
-    } else if (first && common.type == wire::switchml::Type::contribution) {
+    const bool first = check_repeat(
+        key, content_bytes, header,
+        contribution ? " differs from its first transmission" : " differs from the result that was sent before");
+    if (first && common.type == wire::switchml::Type::contribution) {
       (header.ahead_operation == wire::switchml::no_ahead ? ahead_[identity].unknown : ahead_[identity].known) = true;
     } else if (first && common.type == wire::switchml::Type::result) {
       const Ahead ahead = ahead_[identity];
@@ -170,7 +193,7 @@ class SwitchmlTap final : public Tap {
   };
   std::unordered_map<std::uint64_t, std::uint64_t> sent_;
   std::unordered_map<std::uint64_t, Ahead> ahead_;
-  std::uint64_t unknown_won_ = 0, masks_ = 0, contributed_ = 0, acknowledged_ = 0;
+  std::uint64_t unknown_won_ = 0, masks_ = 0, contributed_ = 0, acknowledged_ = 0, parts_ = 0;
 };
 
 // The wire format of floats. A rank with a bug may use another format, and has no other bug.
@@ -327,7 +350,7 @@ class Switchml final : public Protocol {
         header.slot = static_cast<std::uint16_t>(4096 + random.below(1000));
         break;
       case 6:
-        common.type = static_cast<wire::switchml::Type>(random.between(1, 13));  // the other side's, or of another length
+        common.type = static_cast<wire::switchml::Type>(random.between(1, 14));  // the other side's, or of another length
         common.rank_epoch ^= 1;
         break;
       case 7:
@@ -385,10 +408,21 @@ class Switchml final : public Protocol {
     if (const auto error = wire::switchml::parse_common(datagram, common); error != wire::ParseError::none) {
       return std::string("malformed (") + wire::to_string(error) + "), " + std::to_string(datagram.size()) + " bytes";
     }
-    constexpr const char* names[] = {
-        "?",       "contribution",    "exponent contribution", "result",          "exponent result",
-        "waiting", "mismatch",        "unknown job",           "probe",           "probe reply",
-        "missing", "acknowledgement", "empty contributions",   "acknowledgements"};
+    constexpr const char* names[] = {"?",
+                                     "contribution",
+                                     "exponent contribution",
+                                     "result",
+                                     "exponent result",
+                                     "waiting",
+                                     "mismatch",
+                                     "unknown job",
+                                     "probe",
+                                     "probe reply",
+                                     "missing",
+                                     "acknowledgement",
+                                     "empty contributions",
+                                     "acknowledgements",
+                                     "part of a sum"};
     std::string text = names[static_cast<std::size_t>(common.type)];
     if (common.security == PacketSecurity::encrypt) return text + ", encrypted";
     datagram = datagram.first(datagram.size() - std::min(datagram.size(), seal::trailer_bytes(common.security)));
@@ -400,6 +434,12 @@ class Switchml final : public Protocol {
     }
     wire::switchml::ChunkPacket chunk;
     wire::switchml::WaitingPacket waiting{};
+    if (wire::switchml::SumPart part; wire::switchml::parse_sum_part(datagram, common, part) == wire::ParseError::none) {
+      const wire::switchml::ChunkHeader& h = part.chunk.header;
+      return text + " of rank " + std::to_string(common.sender) + " and others, operation " + std::to_string(h.operation) +
+             " chunk " + std::to_string(h.chunk) + ", " + std::to_string(part.part + 1) + " of " +
+             std::to_string(part.parts);
+    }
     if (wire::switchml::parse_chunk(datagram, common, chunk) == wire::ParseError::none) {
       const wire::switchml::ChunkHeader& h = chunk.header;
       if (common.type <= wire::switchml::Type::exponent_contribution) text += " of rank " + std::to_string(common.sender);

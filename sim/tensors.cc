@@ -130,8 +130,11 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
     return is_input(rank, 0, result.size()) ? "" : "changed, at a rank that gets no result";
   }
   std::vector<std::vector<std::byte>> inputs;
+  bool in_tree = false;
   for (std::uint32_t of = 0; of < job.workers; ++of) {
-    if (!is_absent(of)) inputs.push_back(input(of));
+    if (is_absent(of)) continue;
+    inputs.push_back(input(of));
+    in_tree |= !job.switch_of_rank.empty() && job.switch_of_rank[of] != UINT32_MAX;
   }
   if (call.collective == Collective::reduce_scatter) {
     for (auto& each : inputs) {
@@ -145,6 +148,7 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
                         .numbers = numbers_of(job, call),
                         .ranks = static_cast<std::uint32_t>(inputs.size()),
                         .loses_blocks = job.chip,
+                        .in_tree = in_tree,
                         .saturates = job.saturating},
                        inputs, result);
 }

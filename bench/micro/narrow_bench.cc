@@ -6,6 +6,8 @@
 //   bfloat16_in_order buffered, and added in rank order when the last is there
 //   float16_buffered  likewise, exactly
 //   float16_in_place  added to 64-bit accumulators as they come, exactly
+//   bfloat16_exact, float16_exact  in a tree: so, of any values (kernels/exact_sum.h), and rounded
+//   sum_planes        what such a sum takes upstream, in packets of a rank's length, of normally distributed values: no time
 //
 // Slots that are filled one rank after the other, as trains fill them: 64 slots.
 
@@ -15,8 +17,11 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <vector>
 
+#include "base/cache_line.h"
+#include "kernels/exact_sum.h"
 #include "kernels/kernels.h"
 
 namespace netsum {
@@ -126,6 +131,61 @@ void float16_in_place(benchmark::State& state) {
       });
 }
 
+struct Sum {
+  Sum(DType type, std::size_t count) : memory(new_lines(bytes_of(type, count))), sum(type, count, memory.get()) {
+    sum.clear();
+  }
+  static std::size_t bytes_of(DType type, std::size_t count) {
+    return kernels::ExactSum::memory_bytes(SumParts::values_in(type, count));
+  }
+  Lines memory;
+  kernels::ExactSum sum;
+};
+
+template <DType dtype>
+void exact(benchmark::State& state) {
+  std::vector<Sum> sums;
+  for (std::size_t slot = 0; slot < slots; ++slot) sums.emplace_back(dtype, elements);
+  Bytes result(packet_bytes);
+  run(
+      state,
+      [&](std::size_t slot, std::size_t rank, const std::byte* packet) {
+        if (rank == 0) sums[slot].sum.clear();
+        sums[slot].sum.add(packet);
+      },
+      [&](std::size_t slot) { sums[slot].sum.round(result.data(), 1); });
+}
+
+template <DType dtype>
+void sum_planes(benchmark::State& state) {
+  constexpr std::size_t values = has_blocks(dtype) ? 19 * block_values : 640;  // in 1280 bytes
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.0F, 0.01F);
+  std::vector<float> floats(values);
+  double packets = 0, sums = 0;
+  for (auto _ : state) {
+    constexpr std::size_t payload = has_blocks(dtype) ? block_bytes(dtype, values) : values;
+    Sum sum(dtype, payload);
+    Bytes bytes(payload * bytes_of(dtype));
+    for (std::int64_t rank = 0; rank < state.range(0); ++rank) {
+      for (float& value : floats) value = normal(random);
+      if constexpr (has_blocks(dtype)) {
+        kernels::to_blocks(dtype, bytes.data(), floats.data(), values, random(), 0);
+      } else {
+        kernels::to_narrow_wire(dtype, reinterpret_cast<std::uint16_t*>(bytes.data()), floats.data(), values);
+      }
+      sum.sum.add(bytes.data());
+    }
+    sum.sum.settle();
+    for (std::size_t part = 0; part < sum.sum.parts(); ++part) {
+      packets +=
+          static_cast<double>(SumParts::bytes(dtype, payload, sum.sum.place_of(part))) / static_cast<double>(bytes.size());
+    }
+    sums += 1;
+  }
+  state.counters["packets"] = packets / sums;
+}
+
 // At the worker: what block fixed point costs there, per packet, beside nothing for the types themselves.
 void quantize_block(benchmark::State& state) {
   const std::vector<Bytes> trains = trains_of(1);
@@ -155,7 +215,27 @@ BENCHMARK(block_fixed)->Arg(2)->Arg(8)->Arg(64);
 BENCHMARK(buffered<DType::bfloat16>)->Name("bfloat16_in_order")->Arg(2)->Arg(8)->Arg(64);
 BENCHMARK(buffered<DType::float16>)->Name("float16_buffered")->Arg(2)->Arg(8)->Arg(64);
 BENCHMARK(float16_in_place)->Arg(2)->Arg(8)->Arg(64);
+BENCHMARK(exact<DType::bfloat16>)->Name("bfloat16_exact")->Arg(2)->Arg(8)->Arg(64);
+BENCHMARK(exact<DType::float16>)->Name("float16_exact")->Arg(2)->Arg(8)->Arg(64);
 BENCHMARK(quantize_block);
+BENCHMARK(sum_planes<DType::bfloat16>)
+    ->Name("sum_planes/bfloat16")
+    ->Iterations(200)
+    ->Arg(2)
+    ->Arg(4)
+    ->Arg(8)
+    ->Arg(32)
+    ->Arg(256);
+BENCHMARK(sum_planes<DType::float16>)
+    ->Name("sum_planes/float16")
+    ->Iterations(200)
+    ->Arg(2)
+    ->Arg(4)
+    ->Arg(8)
+    ->Arg(32)
+    ->Arg(256);
+BENCHMARK(sum_planes<block8>)->Name("sum_planes/8_bits")->Iterations(200)->Arg(2)->Arg(4)->Arg(8)->Arg(32)->Arg(256);
+BENCHMARK(sum_planes<block4>)->Name("sum_planes/4_bits")->Iterations(200)->Arg(2)->Arg(4)->Arg(8)->Arg(32)->Arg(256);
 
 }  // namespace
 }  // namespace netsum

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "netsum/types.h"
 
@@ -33,5 +34,29 @@ inline constexpr std::size_t block_values = 64;
 [[nodiscard]] constexpr bool added_in_order(DType in_packets) {
   return is_float(in_packets) || has_blocks(in_packets);
 }
+
+// Exact sums of floats of 16 bits or fewer, which switches in a tree send one another in parts (kernels/exact_sum.h): planes
+// of digits, each from one bit on, and masks.
+struct SumParts {
+  static constexpr std::uint32_t limbs = 9, most_place = limbs * 32 - 16;  // bits; of a plane's lowest
+  static constexpr std::uint32_t masks = 0xffff;                           // in a place's stead
+  static constexpr std::size_t most = limbs * 4 + 1;
+
+  // Whether switches in a tree add values so.
+  [[nodiscard]] static constexpr bool of(DType in_packets, ReduceOp op) {
+    const bool halves = in_packets == DType::float16 || in_packets == DType::bfloat16;
+    return (halves && op != ReduceOp::product) || has_blocks(in_packets);
+  }
+  // Values in so many elements of a contribution, and bytes of a part of their sum.
+  [[nodiscard]] static constexpr std::size_t values_in(DType in_packets, std::size_t elements) {
+    if (!has_blocks(in_packets)) return elements;
+    const std::size_t each = in_packets == block4 ? block_values / 2 + 1 : block_values + 1;
+    return (elements - (elements + each - 1) / each) * (in_packets == block4 ? 2 : 1);
+  }
+  [[nodiscard]] static constexpr std::size_t bytes(DType in_packets, std::size_t elements, std::uint32_t place) {
+    const std::size_t values = values_in(in_packets, elements);
+    return place == masks ? 3 * ((values + 7) / 8) : values * (has_blocks(in_packets) ? 1 : 2);
+  }
+};
 
 }  // namespace netsum

@@ -87,10 +87,11 @@ session::ProtocolRules switchml_rules() {
   rules.switches_needed = true;
   rules.check_placement = check_tree;
   rules.cost = [](const session::Terms& terms) -> session::Cost {
-    const std::size_t members =
-        terms.placement.switches.empty() ? terms.world_size : session::neighbours_of(terms.placement, Placement::at_server);
+    const bool alone = terms.placement.switches.empty();
+    const std::size_t members = alone ? terms.world_size : session::neighbours_of(terms.placement, Placement::at_server);
     return {session::units_of_packet(terms.packet_elements),
-            switchml::Switch::total_bytes(terms.packet_elements, terms.slots, terms.world_size, members, true)};
+            switchml::Switch::total_bytes(terms.packet_elements, terms.slots, terms.world_size, members,
+                                          alone ? switchml::Switch::Role::alone : switchml::Switch::Role::root)};
   };
   rules.own = switchml_terms();
   return rules;
@@ -183,7 +184,7 @@ std::uint64_t switchml_memory_bytes(const TreeInstallation& installation) {
   }
   const std::size_t members = session::neighbours_of(admission.placement, installation.switch_id);
   return lanes * (switchml::Switch::total_bytes(admission.packet_elements, admission.slots, admission.rank_epochs.size(),
-                                                members, false) +
+                                                members, switchml::Switch::Role::below) +
                   (members + 1) * seal::link_bytes(admission.security));
 }
 

@@ -232,12 +232,28 @@ HWY_INLINE void from_blocks(float* HWY_RESTRICT values, const std::byte* HWY_RES
   }
 }
 
+// Sums that are a 2^headroom-th of their size, of a block that is padded with 0; what is no float32 is not finite. To 8
+// bits, to nearest even; returns the end.
+HWY_INLINE std::byte* round_block(std::byte* HWY_RESTRICT out, float* HWY_RESTRICT sums, std::size_t part) {
+  const F f;
+  std::byte rest[block_values];
+  for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
+    const auto sum = hn::Load(f, sums + i);
+    hn::Store(hn::IfThenElse(hn::Lt(hn::Abs(sum), hn::Set(f, 0x1p115F)), sum, hn::NaN(f)), f, sums + i);
+  }
+  const Scan found = scan(sums, least_exponent - headroom);
+  *out++ = static_cast<std::byte>(found.exponent + headroom);
+  quantize_block<8, false>(part < block_values ? rest : out, sums, found, nullptr);
+  if (part < block_values) std::memcpy(out, rest, part);
+  return out + part;
+}
+
 template <int bits>
 HWY_INLINE void sum_blocks(std::byte* HWY_RESTRICT out, const std::byte* const* HWY_RESTRICT sources, std::size_t ranks,
                            std::size_t bytes) {
   const F f;
   HWY_ALIGN float sums[block_values];
-  std::byte padded[block_values] = {}, rest[block_values];
+  std::byte padded[block_values] = {};
   constexpr std::size_t widest = block_values * bits / 8;
   for (std::size_t at = 0; at < bytes; at += widest + 1) {
     const std::size_t wide = std::min(widest, bytes - at - 1), part = wide * 8 / bits;
@@ -248,16 +264,7 @@ HWY_INLINE void sum_blocks(std::byte* HWY_RESTRICT out, const std::byte* const* 
       for_values<bits>(from, step,
                        [&](std::size_t i, auto value) { hn::Store(hn::Add(hn::Load(f, sums + i), value), f, sums + i); });
     }
-    // What is no float32 is not finite.
-    for (std::size_t i = 0; i < block_values; i += hn::Lanes(f)) {
-      const auto sum = hn::Load(f, sums + i);
-      hn::Store(hn::IfThenElse(hn::Lt(hn::Abs(sum), hn::Set(f, 0x1p115F)), sum, hn::NaN(f)), f, sums + i);
-    }
-    const Scan found = scan(sums, least_exponent - headroom);
-    *out++ = static_cast<std::byte>(found.exponent + headroom);
-    quantize_block<8, false>(part < block_values ? rest : out, sums, found, nullptr);
-    if (part < block_values) std::memcpy(out, rest, part);
-    out += part;
+    out = round_block(out, sums, part);
   }
 }
 
@@ -276,6 +283,15 @@ void SumBlocks(DType type, std::byte* HWY_RESTRICT out, const std::byte* const* 
   type == block4 ? sum_blocks<4>(out, sources, ranks, bytes) : sum_blocks<8>(out, sources, ranks, bytes);
 }
 
+void RoundToBlocks(std::byte* HWY_RESTRICT out, const float* HWY_RESTRICT sums, std::size_t count) {
+  for (std::size_t begin = 0; begin < count; begin += block_values) {
+    HWY_ALIGN float padded[block_values] = {};
+    const std::size_t part = std::min(block_values, count - begin);
+    std::memcpy(padded, sums + begin, part * sizeof(float));
+    out = round_block(out, padded, part);
+  }
+}
+
 }  // namespace netsum::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -285,6 +301,7 @@ namespace netsum::kernels {
 HWY_EXPORT(ToBlocks);
 HWY_EXPORT(FromBlocks);
 HWY_EXPORT(SumBlocks);
+HWY_EXPORT(RoundToBlocks);
 
 void to_blocks(DType type, std::byte* out, const float* values, std::size_t count, std::uint64_t key, std::uint64_t first) {
   HWY_DYNAMIC_DISPATCH(ToBlocks)(type, out, values, count, key, first);
@@ -296,6 +313,10 @@ void from_blocks(DType type, float* values, const std::byte* blocks, std::size_t
 
 void sum_blocks(DType type, std::byte* out, std::span<const std::byte* const> sources, std::size_t bytes) {
   HWY_DYNAMIC_DISPATCH(SumBlocks)(type, out, sources.data(), sources.size(), bytes);
+}
+
+void round_to_blocks(std::byte* out, const float* sums, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(RoundToBlocks)(out, sums, count);
 }
 
 }  // namespace netsum::kernels

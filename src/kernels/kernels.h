@@ -99,6 +99,8 @@ void from_blocks(DType type, float* values, const std::byte* blocks, std::size_t
 // The sum of all sources, each of so many bytes, added in float32 in their order, and rounded once, to nearest even and 8
 // bits: elements_of_sum() bytes. `out` is none of the sources.
 void sum_blocks(DType type, std::byte* out, std::span<const std::byte* const> sources, std::size_t bytes);
+// The rounding alone, of sums that are a 2^13th of their size.
+void round_to_blocks(std::byte* out, const float* sums, std::size_t count);
 
 // Scaled integers, ATP's numbers: a float times one scale for the whole job, in int32, added exactly or caught overflowing;
 // and the sum of the floats themselves, for chunks that overflowed (docs/numerics.md, "Scaled integers (ATP)").

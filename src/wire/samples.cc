@@ -59,6 +59,16 @@ void add_switchml(Packets& all) {
       seal(packet);
     });
   }
+  SumPart part;
+  part.chunk.common = common(Type::sum_part);
+  part.chunk.header.dtype = DType::bfloat16;
+  part.place = 0x9192;
+  part.part = 0x93;
+  part.parts = 0x94;
+  add(all, sum_part_header_bytes, [&](std::span<std::byte> packet) {
+    write_sum_part_header(packet, part);
+    seal(packet);
+  });
   Ranks missing;
   for (const std::uint32_t rank : {1U, 8U, 70U}) missing.insert(rank);
   for (const Type type : {Type::waiting, Type::missing}) {

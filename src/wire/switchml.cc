@@ -20,7 +20,9 @@ constexpr std::size_t at_cookie = at_sequence + 4;
 
 constexpr std::size_t at_versions = chunk_header_bytes, at_run_reserved = at_versions + 2;
 
-static_assert(static_cast<std::uint8_t>(Type::acknowledgements) <= type_bits);
+constexpr std::size_t at_place = chunk_header_bytes, at_part = at_place + 2, at_parts = at_part + 1;
+
+static_assert(static_cast<std::uint8_t>(Type::sum_part) <= type_bits);
 
 constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge | flag_later;
 
@@ -79,7 +81,7 @@ bool may_be_sealed(Type type) {
 }
 bool goes_upstream(Type type) {
   return type == Type::contribution || type == Type::exponent_contribution || type == Type::missing ||
-         type == Type::empty_contributions;
+         type == Type::empty_contributions || type == Type::sum_part;
 }
 
 // The header as words, each with its offset, and the checksum as 0. Nobody waits for bytes of one that were stored singly.
@@ -144,7 +146,7 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
   if (byte_at(bytes, at_version) != version) return ParseError::version;
   const auto type = static_cast<std::uint8_t>(byte_at(bytes, at_type) & type_bits);
-  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::acknowledgements)) {
+  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::sum_part)) {
     return ParseError::type;
   }
   // A bit flip cannot turn a checked packet into a valid one of another kind, which has 0 in the checksum's place.
@@ -208,6 +210,43 @@ ParseError parse_run(std::span<const std::byte> bytes, const Common& common, Run
   if (bytes.size() != run_bytes(out.run)) return ParseError::length;
   out.exponents = bytes.subspan(run_header_bytes, std::size_t{out.run.size()} * first.exponents);
   return valid_exponents(out.exponents.data(), out.exponents.size()) ? ParseError::none : ParseError::field;
+}
+
+std::size_t sum_part_bytes(const ChunkHeader& header, std::uint16_t place) {
+  return sum_part_header_bytes + padded_exponents(header.exponents) + SumParts::bytes(header.dtype, header.elements, place);
+}
+
+ParseError parse_sum_part(std::span<const std::byte> bytes, const Common& common, SumPart& out) {
+  if (bytes.size() < sum_part_header_bytes) return ParseError::truncated;
+  out.chunk.common = common;
+  ChunkHeader& header = out.chunk.header;
+  if (const ParseError error = parse_header(bytes, header); error != ParseError::none) return error;
+  out.place = load_le<std::uint16_t>(bytes.data() + at_place);
+  out.part = byte_at(bytes, at_part);
+  out.parts = byte_at(bytes, at_parts);
+  if (common.type != Type::sum_part) return ParseError::type;
+  if (!SumParts::of(header.dtype, header.op) || header.elements == 0 || header.masks || header.later)
+    return ParseError::field;
+  if (elements_of_sum(header.dtype, header.elements) * bytes_of(header.dtype) > std::size_t{max_packet_elements} * 4)
+    return ParseError::field;
+  if (out.place > SumParts::most_place && out.place != SumParts::masks) return ParseError::field;
+  if (out.part >= out.parts || out.parts > SumParts::most) return ParseError::field;
+  if (bytes.size() != sum_part_bytes(header, out.place)) return ParseError::length;
+  out.chunk.exponents = bytes.subspan(sum_part_header_bytes, header.exponents);
+  out.chunk.payload = bytes.subspan(sum_part_header_bytes + padded_exponents(header.exponents));
+  out.chunk.masks = {};
+  return valid_exponents(bytes.data() + sum_part_header_bytes, header.exponents) ? ParseError::none : ParseError::field;
+}
+
+void write_sum_part_header(std::span<std::byte> packet, const SumPart& part) {
+  const std::size_t exponents = part.chunk.header.exponents, padded = padded_exponents(exponents);
+  write_chunk_header(packet, part.chunk.common, part.chunk.header);
+  store_le(packet.data() + at_place, part.place);
+  packet[at_part] = std::byte{part.part};
+  packet[at_parts] = std::byte{part.parts};
+  const std::span<std::byte> own = packet.subspan(sum_part_header_bytes, padded);
+  std::copy(part.chunk.exponents.begin(), part.chunk.exponents.end(), own.begin());
+  std::fill(own.begin() + static_cast<std::ptrdiff_t>(exponents), own.end(), std::byte{0});
 }
 
 ChunkHeader Run::member(std::uint32_t at) const {

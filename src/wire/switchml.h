@@ -73,6 +73,7 @@ enum class Type : std::uint8_t {
   // Runs: several chunks' packets of one kind, which have no values.
   empty_contributions = 12,
   acknowledgements = 13,
+  sum_part = 14,  // upstream, from a switch: a part of its sum of short floats
 };
 
 struct Common {
@@ -175,6 +176,16 @@ struct RunPacket {
   }
 };
 
+// A part of an exact sum of floats of 16 bits or fewer (kernels/exact_sum.h), in one packet of several. The header is that
+// of the contributions, and so says of how many elements they are.
+struct SumPart {
+  ChunkPacket chunk;  // whose payload is the part
+  std::uint16_t place = 0;
+  std::uint8_t part = 0, parts = 1;
+};
+inline constexpr std::size_t sum_part_header_bytes = chunk_header_bytes + 4;
+[[nodiscard]] std::size_t sum_part_bytes(const ChunkHeader& header, std::uint16_t place);
+
 // Both ways: `waiting` and `missing`.
 struct WaitingPacket {
   Common common;
@@ -210,8 +221,9 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 [[nodiscard]] ParseError parse_common(std::span<const std::byte> bytes, Common& out);
 [[nodiscard]] ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, ChunkPacket& out);
 [[nodiscard]] ParseError parse_run(std::span<const std::byte> bytes, const Common& common, RunPacket& out);
-// Whether both would take the packet and read this from it, in fewer steps. The header is one that they can read, and there
-// is no seal.
+[[nodiscard]] ParseError parse_sum_part(std::span<const std::byte> bytes, const Common& common, SumPart& out);
+// Whether parse_common() and parse_chunk() would take the packet and read this from it, in fewer steps. The header is one
+// that they can read, and there is no seal.
 [[nodiscard]] bool has_header(std::span<const std::byte> packet, const Common& common, const ChunkHeader& header);
 [[nodiscard]] ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out);
 [[nodiscard]] ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out);
@@ -221,6 +233,7 @@ inline constexpr std::size_t probe_reply_bytes = common_bytes + 12;  // a probe 
 // writes the checksum of the whole packet, if it has one.
 void write_chunk_header(std::span<std::byte> packet, const Common& common, const ChunkHeader& header);
 void write_run_header(std::span<std::byte> packet, const Common& common, const Run& run);  // in the same way
+void write_sum_part_header(std::span<std::byte> packet, const SumPart& part);  // in the same way, its exponents too
 void seal(std::span<std::byte> packet);
 // In place of seal(): for a packet that a key seals next, or, `none`, that has a checksum in place of the seal that it had.
 void reseal(std::span<std::byte> packet, PacketSecurity security);

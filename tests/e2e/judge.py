@@ -232,6 +232,7 @@ class SpoiledSwitchml(Spoiled):
         cls.calm = simulated("switchml", 12, "none", "--jobs", 1, "--workers", 3)
         cls.flat_in_groups = simulated("switchml", 38, "lossy", *HONEST)
         cls.tree = simulated("switchml", 11, "lossy", "--jobs", 1, "--workers", 3, *HONEST)
+        cls.in_parts = simulated("switchml", 12, "lossy", "--jobs", 1, "--workers", 3, *HONEST)
 
     def all_copies(self, found, change):
         """The same change in all that was sent of the first result."""
@@ -404,6 +405,27 @@ class SpoiledSwitchml(Spoiled):
             c.payload[-1] ^= 1
             c.write()
         self.spoil(self.tree, spoil, "up")
+
+    def test_a_digit_of_a_part(self):
+        def spoil(found):
+            first = chunks(found, 14)[0]
+            for c in chunks(found, 14):
+                if c.name() == first.name() and c.source == first.source and c.payload[50] == first.payload[50]:
+                    c.payload[-1] ^= 1
+                    c.write()
+        self.spoil(self.in_parts, spoil, "parts")
+
+    def test_a_part_that_changes(self):
+        def spoil(found):
+            seen = set()
+            for c in chunks(found, 14):
+                name = c.source, c.name(), c.payload[50]
+                if name in seen:
+                    c.payload[-1] ^= 1
+                    c.write()
+                    return
+                seen.add(name)
+        self.spoil(self.in_parts, spoil, "repeat")
 
     def test_a_result_that_was_not_sent_down(self):
         def spoil(found):

@@ -58,6 +58,21 @@ void parse_run(const Packet& packet, const wire::switchml::Common& common) {
   fuzz::check(same.members == all.run.members && same.versions == all.run.versions, "and nothing else");
 }
 
+void parse_sum_part(const Packet& packet, const wire::switchml::Common& common) {
+  wire::switchml::SumPart part;
+  if (wire::switchml::parse_sum_part(packet, common, part) != wire::ParseError::none) return;
+  check_inside(packet, part.chunk.exponents);
+  check_inside(packet, part.chunk.payload);
+  fuzz::check(packet.size() == wire::switchml::sum_part_bytes(part.chunk.header, part.place),
+              "a part's length follows from its header");
+  Packet again(packet.size(), std::byte{0xaa});
+  std::copy(part.chunk.payload.begin(), part.chunk.payload.end(),
+            again.end() - static_cast<std::ptrdiff_t>(part.chunk.payload.size()));
+  wire::switchml::write_sum_part_header(again, part);
+  wire::switchml::seal(again);
+  check_same(packet, again);
+}
+
 void parse(const Packet& packet) {
   wire::switchml::Common common{};
   if (wire::switchml::parse_common(packet, common) != wire::ParseError::none) return;
@@ -72,6 +87,8 @@ void parse(const Packet& packet) {
     case wire::switchml::Type::empty_contributions:
     case wire::switchml::Type::acknowledgements:
       return parse_run(packet, common);
+    case wire::switchml::Type::sum_part:
+      return parse_sum_part(packet, common);
     case wire::switchml::Type::waiting:
     case wire::switchml::Type::missing: {
       wire::switchml::WaitingPacket waiting;
@@ -103,7 +120,7 @@ void parse(const Packet& packet) {
 
 // A chunk's packet from its fields, mostly with the length that they imply.
 Packet compose(FuzzedDataProvider& input) {
-  const auto type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 13));
+  const auto type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 14));
   const wire::switchml::Common common{type, input.ConsumeIntegral<std::uint8_t>(), input.ConsumeIntegral<std::uint64_t>(),
                                       input.ConsumeIntegral<std::uint32_t>()};
   wire::switchml::ChunkHeader header;
@@ -125,7 +142,17 @@ Packet compose(FuzzedDataProvider& input) {
   header.ahead_operation = header.exponents == 0 ? wire::switchml::no_ahead : input.ConsumeIntegral<std::uint8_t>();
   header.ahead_chunk = input.ConsumeIntegral<std::uint32_t>();
   Packet packet(wire::switchml::chunk_packet_bytes(header));
-  wire::switchml::write_chunk_header(packet, common, header);
+  if (type == wire::switchml::Type::sum_part) {
+    const std::uint16_t place = input.PickValueInArray<std::uint16_t>({0, 16, 40, 272, 273, 0xffff});
+    packet.resize(wire::switchml::sum_part_bytes(header, place));
+    const std::vector<std::byte> exponents(header.exponents);
+    wire::switchml::write_sum_part_header(packet, {{common, header, exponents, {}, {}},
+                                                   place,
+                                                   input.ConsumeIntegralInRange<std::uint8_t>(0, 40),
+                                                   input.ConsumeIntegralInRange<std::uint8_t>(0, 40)});
+  } else {
+    wire::switchml::write_chunk_header(packet, common, header);
+  }
   for (int changes = input.ConsumeIntegralInRange<int>(0, 4); changes > 0; --changes) {
     const auto at = input.ConsumeIntegralInRange<std::size_t>(0, std::min<std::size_t>(packet.size() - 1, 80));
     packet[at] = std::byte{input.ConsumeIntegral<std::uint8_t>()};

@@ -20,7 +20,7 @@ const Endpoint stranger = fuzz::endpoint_of(77);
 
 std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
   wire::switchml::Common common{};
-  common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 13));
+  common.type = static_cast<wire::switchml::Type>(input.ConsumeIntegralInRange<int>(0, 14));
   common.sender = input.ConsumeIntegralInRange<std::uint16_t>(0, 2);
   common.job_epoch = input.ConsumeIntegralInRange<int>(0, 15) == 0 ? 1 : fuzz::job_epoch;
   common.rank_epoch = to_switch ? fuzz::rank_epochs[common.sender % 2] : wire::fold_epochs(fuzz::rank_epochs);

@@ -33,8 +33,10 @@ switchml::SwitchJobConfig tree_job() {
 
 std::vector<std::byte> packet_of(FuzzedDataProvider& input) {
   wire::switchml::Common common{};
-  common.type = static_cast<Type>(input.ConsumeIntegralInRange<int>(1, 10));
-  const bool up = common.type <= Type::exponent_contribution || common.type == Type::missing;
+  common.type = input.ConsumeIntegralInRange<int>(0, 3) == 0 ? Type::sum_part
+                                                             : static_cast<Type>(input.ConsumeIntegralInRange<int>(1, 10));
+  const bool up =
+      common.type <= Type::exponent_contribution || common.type == Type::missing || common.type == Type::sum_part;
   common.sender = up ? input.ConsumeIntegralInRange<std::uint16_t>(0, 5) : std::uint16_t{0};
   common.job_epoch = fuzz::job_epoch;
   common.rank_epoch = input.ConsumeBool() ? wire::fold_epochs(epochs) : epochs[common.sender % epochs.size()];
@@ -63,6 +65,16 @@ std::vector<std::byte> packet_of(FuzzedDataProvider& input) {
       packet.resize(wire::switchml::mismatch_bytes);
       wire::switchml::write_mismatch(packet, {common, header.operation, header.chunk, 0, 1, 1, 2});
       break;
+    case Type::sum_part: {
+      const std::uint16_t place = input.PickValueInArray<std::uint16_t>({0, 1, 33, 272, 0xffff});
+      packet.resize(wire::switchml::sum_part_bytes(header, place));
+      const std::uint8_t parts = input.ConsumeIntegralInRange<std::uint8_t>(1, 3);
+      wire::switchml::write_sum_part_header(
+          packet, {{common, header, {}, {}, {}}, place, input.ConsumeIntegralInRange<std::uint8_t>(0, parts), parts});
+      const std::size_t payload = wire::switchml::sum_part_header_bytes;
+      for (std::size_t i = payload; i < packet.size(); ++i) packet[i] = std::byte{input.ConsumeIntegral<std::uint8_t>()};
+      break;
+    }
     case Type::unknown_job:
       packet.resize(wire::switchml::common_bytes);
       wire::switchml::write_unknown_job(packet, common);

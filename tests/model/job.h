@@ -40,6 +40,7 @@ struct Call {
   std::uint64_t elements = 1;  // reduce_scatter: one for each rank
   DType dtype = DType::float32;
   stream::Collective collective = stream::Collective::all_reduce;
+  WireFormat wire = WireFormat::native;  // 16 bits: every other element is 2^40 times as large, so that sums are in parts
 };
 
 struct Setup {
@@ -375,6 +376,11 @@ class Job {
   [[nodiscard]] static std::int32_t value(std::uint32_t rank, std::uint64_t number, std::uint64_t i) {
     return static_cast<std::int32_t>((1 + 3 * (i / packet_elements) + 16 * number) << (7 * rank));
   }
+  // In a wire format of 16 bits sums have 8.
+  [[nodiscard]] static std::int32_t value(const Call& call, std::uint32_t rank, std::uint64_t number, std::uint64_t i) {
+    if (call.wire == WireFormat::native) return value(rank, number, i);
+    return static_cast<std::int32_t>((1 + (i / (2 * packet_elements) + 2 * number) % 3) << (3 * rank));
+  }
   [[nodiscard]] static std::int32_t value_of(std::uint32_t rank, const SlotState::Round& round) {
     return value(rank, std::get<0>(round), std::uint64_t{std::get<1>(round)} * packet_elements);
   }
@@ -406,11 +412,16 @@ class Job {
     const Call& call = shared_->setup.calls[rank.submitted];
     auto& tensor = rank.tensors[rank.submitted];
     tensor.resize(call.elements);
-    for (std::uint64_t i = 0; i < call.elements; ++i) tensor[i] = bits(call.dtype, value(index, rank.submitted, i));
+    for (std::uint64_t i = 0; i < call.elements; ++i) {
+      const std::int32_t own = value(call, index, rank.submitted, i);
+      const bool large = call.wire != WireFormat::native && i % 2 == 1;
+      tensor[i] = large ? std::bit_cast<std::uint32_t>(static_cast<float>(own) * 0x1p40F) : bits(call.dtype, own);
+    }
     stream::Operation operation;
     operation.number = rank.submitted;
     operation.collective = call.collective;
     operation.dtype = call.dtype;
+    operation.wire = call.wire;
     operation.elements = call.collective == stream::Collective::broadcast ? call.elements * 4 : call.elements;
     operation.data = tensor.data();
     operation.fixed_point = shared_->setup.is_private && is_float(call.dtype);
@@ -474,10 +485,10 @@ class Job {
     for (std::uint64_t i = 0; i < call.elements;
          i += scattered ? std::min<std::uint64_t>(part, packet_elements) : packet_elements) {
       std::int32_t sum = 0;
-      for (std::uint32_t each = 0; each < ranks_.size(); ++each) sum += value(each, number, i);
+      for (std::uint32_t each = 0; each < ranks_.size(); ++each) sum += value(call, each, number, i);
       const bool broadcast = call.collective == stream::Collective::broadcast;
-      const std::uint32_t expected = bits(call.dtype, broadcast ? value(0, number, i) : sum),
-                          own = bits(call.dtype, value(index, number, i));
+      const std::uint32_t expected = bits(call.dtype, broadcast ? value(call, 0, number, i) : sum),
+                          own = bits(call.dtype, value(call, index, number, i));
       const bool taken = scattered ? i / part == index : call.collective != stream::Collective::reduce || index == 0;
       const std::uint32_t got = rank.tensors[number][i];
       if (taken ? got == expected || (got == own && !rank.completed[number]) : got == own) continue;
@@ -499,6 +510,11 @@ class Job {
     wire::switchml::Common common;
     wire::switchml::ChunkPacket chunk;
     if (wire::switchml::parse_common(bytes, common) != wire::ParseError::none) return "a packet";
+    if (wire::switchml::SumPart part; wire::switchml::parse_sum_part(bytes, common, part) == wire::ParseError::none) {
+      return "part " + std::to_string(part.part) + " of the sum of rank " + std::to_string(common.sender) +
+             " and others for operation " + std::to_string(part.chunk.header.operation) + " chunk " +
+             std::to_string(part.chunk.header.chunk);
+    }
     if (common.type >= wire::switchml::Type::empty_contributions) {
       wire::switchml::RunPacket all;
       if (wire::switchml::parse_run(bytes, common, all) != wire::ParseError::none) return "a packet";

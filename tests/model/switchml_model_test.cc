@@ -52,6 +52,10 @@ constexpr Call f(std::uint64_t chunks) {
 }
 // Few floats, which are summed in rank order.
 constexpr Call plain{1, DType::float32, stream::Collective::all_reduce};
+// In 16 bits, of which a switch below the root sends a sum in two parts.
+constexpr Call h(std::uint64_t elements) {
+  return {elements, DType::float32, stream::Collective::all_reduce, WireFormat::bfloat16};
+}
 constexpr Call i(std::uint64_t elements) {
   return {elements, DType::int32, stream::Collective::all_reduce};
 }
@@ -188,6 +192,11 @@ TEST(TreeModel, TwoLeaves) {
   holds<RealTree>("1 + 1 workers, 2 leaves, 2 slots, 5 chunks", {2, 2, {i(513), i(257)}, 1, {1, 1}});
   holds<RealTree>("2 + 2 workers, 2 leaves, 1 slot, 3 chunks, int32", {4, 1, {i(513)}, 1, {2, 2}});
   holds<RealTree>("2 + 2 workers, 2 leaves, 1 slot, 2 chunks, float32", {4, 1, {f(2)}, 1, {2, 2}});
+}
+
+TEST(TreeModel, SumsInParts) {
+  holds<RealTree>("2 + 1 workers, 1 slot, 16 bits, float32", {3, 1, {h(2), h(2), f(1)}, 1, {2}});
+  holds<RealTree>("1 + 1 workers, 2 leaves, 1 slot, 16 bits, 2 chunks", {2, 1, {h(514), h(2)}, 1, {1, 1}});
 }
 
 TEST(TreeModel, ALeafThatRestarts) {

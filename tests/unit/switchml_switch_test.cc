@@ -792,8 +792,8 @@ TEST(GatherMemory, AllThatAJobTakesIsCharged) {
       const auto job = switchml::Switch::make_job(config, std::as_writable_bytes(std::span(memory)));
       const std::size_t taken = mallinfo2().uordblks - before;
       if (many == 2) continue;
-      EXPECT_LE(taken, switchml::Switch::total_bytes(64, 64, many, many, true) - switchml::Switch::memory_bytes(config) +
-                           many * seal::link_bytes(security));
+      EXPECT_LE(taken, switchml::Switch::total_bytes(64, 64, many, many, switchml::Switch::Role::alone) -
+                           switchml::Switch::memory_bytes(config) + many * seal::link_bytes(security));
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/wire_types.h"
 #include "protocol/switchml/switch.h"
 #include "support/recording_sink.h"
 #include "wire/epochs.h"
@@ -226,9 +227,9 @@ TEST_F(TreeSwitchTest, AParentThatIsARoundAheadShowsThatAResultWasLost) {
 }
 
 // Summed in rank order, at the root.
-TEST_F(TreeSwitchTest, FloatsGoUpUnsummed) {
+TEST_F(TreeSwitchTest, DoublesGoUpUnsummed) {
   ChunkHeader header = chunk();
-  header.dtype = DType::float16;
+  header.dtype = DType::float64;
   const auto own = from_rank(2, header);
   ASSERT_EQ(1U, own.size());
   EXPECT_EQ(parent, own[0].to);
@@ -243,6 +244,143 @@ TEST_F(TreeSwitchTest, FloatsGoUpUnsummed) {
   from_rank(1, header);
   EXPECT_EQ(1U, from_rank(1, header).size()) << "a repeat goes up";
   EXPECT_EQ(3U, result(header).size());
+}
+
+class HalvesInATreeTest : public TreeSwitchTest {
+ protected:
+  // Of two values.
+  static ChunkHeader halves(std::uint32_t number = 0) {
+    ChunkHeader header = chunk(number);
+    header.dtype = DType::bfloat16;
+    return header;
+  }
+  std::vector<Datagram> from_rank(std::uint32_t rank, std::uint16_t first, std::uint16_t second, std::uint32_t number = 0) {
+    return TreeSwitchTest::from_rank(rank, halves(number), std::uint32_t{second} << 16 | first);
+  }
+  static std::vector<std::byte> part(const wire::switchml::SumPart& fields, std::initializer_list<int> payload,
+                                     std::uint32_t rank_epoch = folded(), std::uint32_t sender = 3) {
+    wire::switchml::SumPart own = fields;
+    own.chunk.common = {Type::sum_part, static_cast<std::uint16_t>(sender), epoch, rank_epoch};
+    std::vector<std::byte> bytes(wire::switchml::sum_part_bytes(own.chunk.header, own.place));
+    wire::switchml::write_sum_part_header(bytes, own);
+    std::size_t at = wire::switchml::sum_part_header_bytes + wire::switchml::padded_exponents(own.chunk.header.exponents);
+    for (const int value : payload) {
+      if (own.place == SumParts::masks) {
+        bytes[at++] = static_cast<std::byte>(value);
+      } else {
+        store_le(&bytes[at], static_cast<std::uint16_t>(value));
+        at += 2;
+      }
+    }
+    wire::switchml::seal(bytes);
+    return bytes;
+  }
+  static std::vector<std::byte> part(std::uint16_t place, std::uint8_t number, std::uint8_t all,
+                                     std::initializer_list<int> payload) {
+    return part({{{}, halves(), {}, {}, {}}, place, number, all}, payload);
+  }
+  static constexpr std::uint16_t one = 0x3f80, large = 0x5380;  // 2^40
+  static constexpr int place_of_one = 133;                      // in units of the least value
+};
+
+TEST_F(HalvesInATreeTest, OneSumGoesUpInParts) {
+  EXPECT_TRUE(from_rank(1, one, large).empty());
+  EXPECT_TRUE(from_rank(2, one, 0).empty());
+  EXPECT_TRUE(receive(part(place_of_one, 0, 2, {3, 0}), child).empty());
+  EXPECT_EQ(1U, counters().parts);
+  EXPECT_EQ(set_of({3, 4, 5}), waiting_in(receive(said(Type::waiting, chunk(), set_of({1, 3})), parent).at(0))->missing)
+      << "a sum that is not whole";
+  EXPECT_TRUE(receive(part(place_of_one, 0, 2, {3, 0}), child).empty()) << "again";
+  EXPECT_TRUE(receive(part(place_of_one, 1, 3, {3, 0}), child).empty()) << "of another sum";
+  EXPECT_EQ(1U, counters().dropped_shape);
+  const auto up = receive(part(place_of_one + 40, 1, 2, {0, -3}), child);
+  ASSERT_EQ(2U, up.size());
+  const auto sent = [](std::uint16_t place, std::uint8_t number, std::initializer_list<int> payload) {
+    return part({{{}, halves(), {}, {}, {}}, place, number, 2}, payload, folded(), 1);
+  };
+  for (const Datagram& each : up) EXPECT_EQ(parent, each.to);
+  EXPECT_EQ(sent(place_of_one, 0, {5, 0}), up[0].bytes);
+  EXPECT_EQ(sent(place_of_one + 32, 1, {0, -512}), up[1].bytes);
+  EXPECT_EQ(3U, counters().contributions);
+  EXPECT_EQ(1U, counters().sums_in_parts);
+  EXPECT_EQ(2U, counters().parts_sent);
+  now_ += 2ms;
+  const auto again = from_rank(1, one, large);
+  ASSERT_EQ(2U, again.size());
+  EXPECT_EQ(up[1], again[0]) << "a repeat begins with another part, as a queue on the way may be short";
+  EXPECT_EQ(up[0], again[1]);
+  EXPECT_TRUE(receive(part(place_of_one, 0, 2, {3, 0}), child).empty()) << "at the same time";
+  const auto down = result(halves());
+  EXPECT_EQ(3U, down.size());
+  now_ += 2ms;
+  EXPECT_EQ(1U, receive(part(place_of_one, 0, 2, {3, 0}), child).size()) << "a repeat brings the result";
+  EXPECT_TRUE(receive(part(place_of_one + 40, 1, 2, {0, -3}), child).empty()) << "once for all parts";
+}
+
+// What digits do not say: infinities, NaN, and that all are -0.
+TEST_F(HalvesInATreeTest, MasksGoUpWithTheSum) {
+  from_rank(1, 0x8000, 0x7f80);
+  from_rank(2, 0x8000, one);
+  const auto up = receive(part(SumParts::masks, 0, 1, {0, 2, 1}), child);
+  ASSERT_EQ(2U, up.size());
+  EXPECT_EQ(part({{{}, halves(), {}, {}, {}}, place_of_one, 0, 2}, {0, 1}, folded(), 1), up[0].bytes);
+  EXPECT_EQ(part({{{}, halves(), {}, {}, {}}, SumParts::masks, 1, 2}, {2, 2, 1}, folded(), 1), up[1].bytes);
+}
+
+TEST_F(HalvesInATreeTest, ASumOfShortFloatsComesInPartsAndFromTheChildAlone) {
+  EXPECT_TRUE(receive(packet(Type::contribution, 3, folded(), halves(), 0), child).empty()) << "a sum in one packet";
+  EXPECT_TRUE(receive(packet(Type::contribution, 4, 104, halves(), 0), child).empty()) << "unsummed";
+  EXPECT_TRUE(receive(part({{{}, halves(), {}, {}, {}}, 0, 0, 1}, {0, 0}, 101, 1), at(1)).empty()) << "a rank's";
+  wire::switchml::SumPart wrong{{{}, halves(), {}, {}, {}}, 0, 0, 1};
+  wrong.chunk.header.elements = 129;
+  EXPECT_TRUE(receive(part(wrong, {}), child).empty()) << "longer than packets are";
+  EXPECT_EQ(4U, counters().dropped_shape);
+  EXPECT_TRUE(receive(part({{{}, halves(), {}, {}, {}}, 0, 0, 1}, {0, 0}, folded(), 4), child).empty());
+  EXPECT_EQ(1U, counters().dropped_rank) << "its lowest rank is 3";
+  wrong.chunk.header = halves();
+  wrong.chunk.header.slot = 4;
+  EXPECT_TRUE(receive(part(wrong, {0, 0}), child).empty());
+  EXPECT_EQ(1U, counters().dropped_slot) << "of the window that gathers nothing";
+}
+
+// A sum's exponents are those of its last part, as of any other.
+TEST_F(HalvesInATreeTest, TheLookAheadGoesUpWithEachPart) {
+  ChunkHeader header = halves();
+  header.exponents = 1;
+  header.ahead_operation = 1;
+  const auto exponent = [&](std::uint8_t value) { return std::vector<std::byte>(1, std::byte{value}); };
+  const auto of_child = [&](std::uint8_t number, int value) {
+    const std::vector<std::byte> own = exponent(90);
+    return part({{{}, header, own, {}, {}}, static_cast<std::uint16_t>(place_of_one + 40 * number), number, 2}, {value, 0});
+  };
+  EXPECT_TRUE(receive(of_child(1, 1), child).empty());
+  for (const std::uint32_t rank : {1U, 2U}) {
+    std::vector<std::byte> bytes(wire::switchml::chunk_packet_bytes(header));
+    wire::switchml::write_chunk_header(bytes, {Type::contribution, static_cast<std::uint16_t>(rank), epoch, epochs[rank]},
+                                       header);
+    bytes[wire::switchml::chunk_header_bytes] = std::byte{static_cast<std::uint8_t>(80 + rank)};
+    wire::switchml::seal(bytes);
+    EXPECT_TRUE(receive(bytes, at(static_cast<std::uint8_t>(rank))).empty());
+  }
+  const auto up = receive(of_child(0, 1), child);
+  ASSERT_EQ(2U, up.size());
+  for (const Datagram& each : up) EXPECT_EQ(std::byte{90}, each.bytes[wire::switchml::sum_part_header_bytes]);
+}
+
+TEST_F(HalvesInATreeTest, ALookAheadThatARankDoesNotKnowIsUnknownWhoeverBegins) {
+  const std::vector<std::byte> exponents(4, std::byte{90});
+  ChunkHeader known = halves();
+  known.exponents = 4;
+  known.ahead_operation = 1;
+  const auto of_child = [&](std::uint16_t place, std::uint8_t number) {
+    return part({{{}, known, exponents, {}, {}}, place, number, 2}, {1, 0});
+  };
+  EXPECT_TRUE(receive(of_child(place_of_one, 0), child).empty());
+  EXPECT_TRUE(from_rank(1, one, 0).empty()) << "it knows of none";
+  EXPECT_TRUE(from_rank(2, one, 0).empty());
+  const auto up = receive(of_child(place_of_one + 40, 1), child);
+  ASSERT_EQ(2U, up.size());
+  EXPECT_EQ(part({{{}, halves(), {}, {}, {}}, place_of_one, 0, 2}, {3, 0}, folded(), 1), up[0].bytes);
 }
 
 TEST_F(TreeSwitchTest, ASumIsOfTheWholeChild) {

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/wire_types.h"
 #include "support/virtual_network.h"
 
 namespace netsum::wire::switchml {
@@ -182,7 +184,7 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::none, refuses([](auto&) {}));
   EXPECT_EQ(ParseError::version, refuses([](auto& p) { p[0] = std::byte{1}; }));
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x10}; }));
-  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1e}; }));
+  EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1f}; }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 2, std::uint16_t{max_workers}); }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 16}; }));    // a reserved flag
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 8}; }));     // values, and to be told later
@@ -387,6 +389,51 @@ TEST(WireSwitchml, RunsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::length, parsed([](auto& p) { p.resize(p.size() + 4); }));
   EXPECT_EQ(ParseError::length, parsed([](auto& p) { p.resize(p.size() - 4); }));
   EXPECT_EQ(ParseError::truncated, parsed([](auto& p) { p.resize(51); }));
+}
+
+TEST(WireSwitchml, PartsOfSumsAreWhatWasWritten) {
+  const std::vector<std::byte> exponents{std::byte{7}};
+  const auto written = [&](DType dtype, std::uint16_t elements, std::uint16_t place) {
+    SumPart part{{{Type::sum_part, 3, 1, 2}, {}, exponents, {}, {}}, place, 4, 5};
+    ChunkHeader& header = part.chunk.header;
+    header.dtype = dtype;
+    header.elements = elements;
+    header.exponents = 1;
+    header.ahead_operation = 1;
+    std::vector<std::byte> packet(sum_part_bytes(header, place), std::byte{0x11});
+    write_sum_part_header(packet, part);
+    seal(packet);
+    return packet;
+  };
+  const auto parsed = [](std::vector<std::byte> packet, auto change) {
+    change(packet);
+    seal(packet);
+    Common read{};
+    SumPart part;
+    EXPECT_EQ(ParseError::none, parse_common(packet, read));
+    return std::pair(parse_sum_part(packet, read, part), part);
+  };
+  const auto as_it_is = [](auto&) {};
+  const auto [error, part] = parsed(written(DType::bfloat16, 9, 272), as_it_is);
+  EXPECT_EQ(ParseError::none, error);
+  EXPECT_EQ(std::tuple(272, 4, 5), std::tuple(part.place, part.part, part.parts));
+  EXPECT_EQ(std::pair(std::size_t{1}, std::size_t{18}), std::pair(part.chunk.exponents.size(), part.chunk.payload.size()));
+  EXPECT_EQ(std::size_t{64 + 2}, parsed(written(netsum::block8, 68, 0), as_it_is).second.chunk.payload.size());
+  EXPECT_EQ(std::size_t{64 + 4}, parsed(written(netsum::block4, 36, 0), as_it_is).second.chunk.payload.size());
+  EXPECT_EQ(std::size_t{3 * 2}, parsed(written(DType::float16, 9, 0xffff), as_it_is).second.chunk.payload.size());
+  const auto refused = [&](auto change) { return parsed(written(DType::bfloat16, 9, 16), change).first; };
+  EXPECT_EQ(ParseError::type, refused([](auto& p) { p[1] = std::byte{0x11}; }));                        // a contribution
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[41] = std::byte{4}; }));                         // float64
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[41] = std::byte{0x42}; }));                      // a product
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[44] = std::byte{0}; }));                         // of nothing
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[47] = std::byte{2}; }));                         // masks of int32
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[48] = std::byte{17}, p[49] = std::byte{1}; }));  // 273
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[50] = std::byte{5}; }));                         // behind the last
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[51] = std::byte{38}; }));
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[52] = std::byte{255}; }));  // an exponent
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[53] = std::byte{1}; }));    // padding
+  EXPECT_EQ(ParseError::length, refused([](auto& p) { p.pop_back(); }));
+  EXPECT_EQ(ParseError::truncated, refused([](auto& p) { p.resize(51); }));
 }
 
 TEST(WireSwitchml, OtherPacketsAreRefusedUnlessExact) {

@@ -38,9 +38,12 @@ std::size_t slot_bytes(std::uint32_t packet_elements) {
   return whole_lines(payload_at + std::size_t{words} * 4 + 2 * wire::switchml::mask_bytes(words) + seal::longest_trailer);
 }
 
-// Bytes of one rank's unconverted floats, which are kept until all ranks' are there.
-std::size_t gathered_bytes(std::uint32_t packet_elements) {
-  return whole_lines(std::size_t{packet_elements} * 4);
+// Of a slot: unconverted floats of so many ranks, which are kept until all ranks' are there, or their exact sum.
+std::size_t gathering_bytes(std::uint32_t packet_elements, std::size_t ranks, std::size_t members_in_tree) {
+  const std::size_t payload = std::size_t{packet_elements} * 4;
+  const std::size_t sum =
+      members_in_tree == 0 ? 0 : PartsThere::bytes(members_in_tree) + kernels::ExactSum::memory_bytes(payload);
+  return std::max(whole_lines(payload) * ranks, sum);
 }
 
 }  // namespace
@@ -64,17 +67,20 @@ wire::switchml::Ranks Switch::Job::missing(const SlotState& slot) const {
   return all;
 }
 
-std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks) {
-  return (slot_bytes(packet_elements) * 2 * windows + gathered_bytes(packet_elements) * ranks) * slots;
+std::size_t Switch::memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks,
+                                 std::size_t members_in_tree) {
+  return (slot_bytes(packet_elements) * 2 * windows + gathering_bytes(packet_elements, ranks, members_in_tree)) * slots;
 }
 
 std::size_t Switch::memory_bytes(const SwitchJobConfig& config) {
-  if (!config.tree) return memory_bytes(config.packet_elements, config.slots, config.members.size());
-  return memory_bytes(config.packet_elements, config.slots, config.tree->parent ? 0 : config.tree->rank_epochs.size());
+  const std::size_t members = config.members.size();
+  if (!config.tree) return memory_bytes(config.packet_elements, config.slots, members);
+  return memory_bytes(config.packet_elements, config.slots, config.tree->parent ? 0 : config.tree->rank_epochs.size(),
+                      members);
 }
 
 std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks, std::size_t members,
-                                bool gathers) {
+                                Role role) {
   const std::size_t row = (std::max(ranks, members) + 63) / 64 * sizeof(std::uint64_t);
   // Rows of seen, told, quiet, later and asked; two places of Overtaken.
   const std::size_t round = sizeof(SlotState) + sizeof(SlotRest) + 5 * row + 2 * sizeof(std::uint32_t);
@@ -82,8 +88,8 @@ std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slo
   const std::size_t member = sizeof(Member) + 2 * sizeof(Endpoint) + 4 * sizeof(std::uint64_t) + windows * sizeof(Owed) +
                              sizeof(wire::switchml::Ranks) + sizeof(Job::Reported);
   const std::size_t rank = sizeof(std::uint32_t) + sizeof(Origin);  // its epoch, and where it is
-  return memory_bytes(packet_elements, slots, gathers ? ranks : 0) + sizeof(Job) + std::size_t{slots} * windows * 2 * round +
-         members * member + ranks * rank;
+  return memory_bytes(packet_elements, slots, role == Role::below ? 0 : ranks, role == Role::alone ? 0 : members) +
+         sizeof(Job) + std::size_t{slots} * windows * 2 * round + members * member + ranks * rank;
 }
 
 Switch::Switch(const EndpointCookies& cookies) : probe_answers_(cookies) {}
@@ -147,7 +153,12 @@ void Switch::append_state(std::vector<std::byte>& out) const {
       const std::size_t bytes = slot.elements * bytes_of(slot.dtype);
       const std::byte* const end = payload + (slot.gathers() ? 0 : bytes + masks);
       out.insert(out.end(), payload - wire::switchml::padded_exponents(slot.exponents), end);
-      if (!slot.gathers() || !job->is_root()) continue;
+      if (slot.gathers() && slot.exact) {
+        const auto there = std::as_bytes(job->parts_there(slot));
+        out.insert(out.end(), there.begin(), there.end());
+        job->sum_of(slot).append_state(out);
+      }
+      if (!slot.gathers() || slot.exact || !job->is_root()) continue;
       for (std::uint32_t rank = 0; rank < job->rank_count; ++rank) {
         const std::byte* const gathered = job->gathered(slot, rank);
         if (job->has(slot, rank)) out.insert(out.end(), gathered, gathered + bytes);
@@ -205,7 +216,8 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
   job->slot_bytes = slot_bytes(config.packet_elements);
   if (config.security != PacketSecurity::none) job->seals.reset(new SwitchSeals(config));
   job->gathered_at = job->slot_bytes * job->slots.size();
-  job->gathered_bytes = gathered_bytes(config.packet_elements);
+  job->gathering_bytes =
+      gathering_bytes(config.packet_elements, job->is_root() ? job->rank_count : 0, config.tree ? members : 0);
   return job;
 }
 
@@ -244,6 +256,7 @@ void Switch::on_packet(const RxView& packet, Time now, Sink& sink) {
     case wire::switchml::Type::contribution:
     case wire::switchml::Type::exponent_contribution:
     case wire::switchml::Type::empty_contributions:
+    case wire::switchml::Type::sum_part:
       if (Job* const job = find(common.job_epoch)) {
         on_contribution(*job, packet, common, now, sink);
       } else {
@@ -282,6 +295,7 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
   const auto sender = believe(job, packet, common);
   if (!sender) return;
   if (common.type == wire::switchml::Type::empty_contributions) return on_run(job, *sender, packet, common, now, sink);
+  if (common.type == wire::switchml::Type::sum_part) return on_sum_part(job, *sender, packet, common, now, sink);
   wire::switchml::ChunkPacket chunk;
   if (has_shape(job, *sender, packet, common, chunk)) take(job, *sender, packet, chunk, now, sink);
 }
@@ -304,6 +318,42 @@ void Switch::on_run(Job& job, const Sender& sender, const RxView& packet, const 
   });
   tell_losses(job, std::size_t{first.slot} * 2, latest, {first.operation, first.chunk, true}, true, sender.member, now,
               sink);
+}
+
+// Of a child switch's sum. It counts as a contribution with its last part, whichever that is.
+void Switch::on_sum_part(Job& job, Sender sender, const RxView& packet, const wire::switchml::Common& common, Time now,
+                         Sink& sink) {
+  JobCounters& counters = job.counters;
+  wire::switchml::SumPart part;
+  const auto error = wire::switchml::parse_sum_part(packet.bytes, common, part);
+  const wire::switchml::ChunkHeader& header = part.chunk.header;
+  if (error != wire::ParseError::none || !sender.summed || !has_room(job, header))
+    return job.drop(counters.dropped_shape, packet);
+  if (header.slot >= job.config.slots) return job.drop(counters.dropped_slot, packet);
+  if (sender.rank != job.config.tree->below[sender.member].front()) return job.drop(counters.dropped_rank, packet);
+  part.chunk.common.type = wire::switchml::Type::contribution;
+  SlotState* const slot = place(job, packet, part.chunk.common, header, sink);
+  if (slot == nullptr) return;
+  if (slot->mismatch || slot->signature != header.signature)
+    return answer_mismatch(job, *slot, packet, sender.rank, header.signature, now, sink);
+  if (job.has(*slot, sender.rank)) {
+    sender.in_run = true;  // all its parts are answered once
+    return answer_repeat(job, *slot, sender, packet, part.chunk.common, header, now, sink);
+  }
+  const auto bit = std::uint64_t{1} << part.part;
+  PartsThere& there = job.parts_there(*slot)[sender.member];
+  if (!slot->fits(header) || (there.parts != 0 && there.all != part.parts)) return job.drop(counters.dropped_shape, packet);
+  if ((there.parts & bit) != 0) return void(++counters.repeats_silent);
+  slot->elements = header.elements;
+  kernels::ExactSum sum = job.sum_of(*slot);
+  sum.add_part(part.place, part.chunk.payload.data());
+  there.parts |= bit;
+  there.all = part.parts;
+  if (part.place == SumParts::masks) there.masks = 1;
+  if (!there.complete()) return void(++counters.parts);
+  if (there.masks == 0) sum.add_no_masks();
+  slot->take_ahead(header.ahead_operation, header.ahead_chunk, part.chunk.exponents, job.memory_of(*slot) + payload_at);
+  count_contribution(job, *slot, sender, packet, part.chunk, now, sink);
 }
 
 Switch::SlotState* Switch::take(Job& job, const Sender& sender, const RxView& packet,
@@ -338,6 +388,11 @@ std::optional<Switch::Sender> Switch::believe(Job& job, RxView& packet, const wi
   return Sender{rank, origin.member, origin.is_switch, summed, false};
 }
 
+bool Switch::has_room(const Job& job, const wire::switchml::ChunkHeader& header) {
+  return elements_of_sum(header.dtype, header.elements) * bytes_of(header.dtype) <=
+         wire::switchml::most_payload_bytes(job.config.packet_elements, header.dtype, header.op);
+}
+
 bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common,
                        wire::switchml::ChunkPacket& chunk) {
   JobCounters& counters = job.counters;
@@ -349,13 +404,12 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
     return drop(counters.dropped_shape);
   if (!job.has_slot(chunk.header.slot)) return drop(counters.dropped_slot);
   const DType dtype = chunk.header.dtype;
-  if (elements_of_sum(dtype, chunk.header.elements) * bytes_of(dtype) >
-      wire::switchml::most_payload_bytes(job.config.packet_elements, dtype, chunk.header.op))
-    return drop(counters.dropped_shape);
+  if (!has_room(job, chunk.header)) return drop(counters.dropped_shape);
   // What spreads values carries words, and there is no memory to gather floats.
   if (chunk.header.slot >= job.config.slots && added_in_order(dtype)) return drop(counters.dropped_slot);
-  // A switch sums integers, and passes floats on; a sum has the number of its lowest rank.
-  if (sender.from_switch && sender.summed == added_in_order(dtype)) return drop(counters.dropped_shape);
+  // A switch sums integers, and short floats in parts; other floats it passes on. A sum has the number of its lowest rank.
+  if (sender.from_switch && (SumParts::of(dtype, chunk.header.op) || sender.summed == added_in_order(dtype)))
+    return drop(counters.dropped_shape);
   if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);
   return true;
 }
@@ -401,6 +455,7 @@ void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeade
           .signature = header.signature,
           .values = values,
           .used = true,
+          .exact = values && job.config.tree && SumParts::of(header.dtype, header.op),
           .dtype = header.dtype,
           .op = header.op,
           .exponents = header.exponents,
@@ -411,6 +466,10 @@ void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeade
   window.newest = header.operation;
   ++window.open;
   job.seen.clear(number);
+  if (slot.exact) {
+    std::ranges::fill(job.parts_there(slot), PartsThere());
+    job.sum_of(slot).clear();
+  }
   if (!job.is_root()) {
     job.rest[number] = {};
     job.rest[number].opened_at = batch_at_;
@@ -436,6 +495,12 @@ void Switch::answer_repeat(Job& job, SlotState& slot, const Sender& sender, cons
 void Switch::add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
                               const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink) {
   if (!accumulate(job, slot, chunk)) return job.drop(job.counters.dropped_shape, packet);
+  count_contribution(job, slot, sender, packet, chunk, now, sink);
+}
+
+// Its values are in the slot.
+void Switch::count_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
+                                const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink) {
   // What a child switch passes on unsummed says nothing of its other ranks.
   if (chunk.header.acknowledge_only && (!sender.from_switch || sender.summed)) {
     slot.quiet = true;
@@ -479,7 +544,10 @@ bool Switch::accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPa
   const wire::switchml::ChunkHeader& header = chunk.header;
   std::byte* const payload = job.memory_of(slot) + payload_at;
   if (!slot.fits(header)) return false;
-  if (slot.ordered()) {
+  if (slot.exact) {
+    slot.elements = header.elements;
+    job.sum_of(slot).add(chunk.payload.data());
+  } else if (slot.ordered()) {
     slot.elements = header.elements;
     if (job.is_root()) std::memcpy(job.gathered(slot, chunk.common.sender), chunk.payload.data(), chunk.payload.size());
   } else if (header.elements != 0) {
@@ -516,26 +584,51 @@ void Switch::sum_gathered(const Job& job, SlotState& slot) {
   slot.elements = static_cast<std::uint16_t>(elements_of_sum(slot.dtype, slot.elements));
 }
 
+wire::switchml::ChunkHeader Switch::header_of(const Job& job, const SlotState& slot) {
+  const std::size_t number = job.number_of(slot);
+  return {.operation = slot.operation,
+          .chunk = slot.chunk,
+          .signature = slot.signature,
+          .slot = static_cast<std::uint16_t>(number / 2),
+          .version = static_cast<std::uint8_t>(number & 1),
+          .masks = slot.masks,
+          .exponents = slot.exponents,
+          .elements = slot.elements,
+          .ahead_operation = slot.ahead_operation,
+          .ahead_chunk = slot.ahead_chunk,
+          .dtype = slot.dtype,
+          .op = slot.op,
+          .acknowledge_only = !job.is_root() && all_quiet(job, slot)};
+}
+
 // Alg. 3, l. 13-15; below the root, the sum goes upstream in place of the result.
 void Switch::complete(Job& job, SlotState& slot, Sink& sink) {
+  NETSUM_CHECK(job.seen.count(job.number_of(slot)) == job.expected(slot));
   if (slot.ordered()) sum_gathered(job, slot);
-  const std::size_t number = job.number_of(slot);
-  const wire::switchml::ChunkHeader header{.operation = slot.operation,
-                                           .chunk = slot.chunk,
-                                           .signature = slot.signature,
-                                           .slot = static_cast<std::uint16_t>(number / 2),
-                                           .version = static_cast<std::uint8_t>(number & 1),
-                                           .masks = slot.masks,
-                                           .exponents = slot.exponents,
-                                           .elements = slot.elements,
-                                           .ahead_operation = slot.ahead_operation,
-                                           .ahead_chunk = slot.ahead_chunk,
-                                           .dtype = slot.dtype,
-                                           .op = slot.op,
-                                           .acknowledge_only = !job.is_root() && all_quiet(job, slot)};
+  if (slot.exact) end_exact(job, slot);
+  if (job.is_root() || !slot.exact) write_packet(job, slot);
+  ++job.counters.chunks;
+  if (!job.is_root()) {
+    slot.sent = true;
+    return send_sum(job, slot, sink);
+  }
+  job.finish(slot);
+  send_result(job, slot, sink);
+}
+
+// The result at the root; else the sum is ready for its parts.
+void Switch::end_exact(const Job& job, SlotState& slot) {
+  kernels::ExactSum sum = job.sum_of(slot);
+  if (!job.is_root()) return sum.settle();
+  sum.round(job.memory_of(slot) + payload_at, slot.op == ReduceOp::avg ? static_cast<std::uint32_t>(job.rank_count) : 1);
+  slot.elements = static_cast<std::uint16_t>(elements_of_sum(slot.dtype, slot.elements));
+}
+
+// What goes upstream, or the result, around the values in the slot's memory.
+void Switch::write_packet(Job& job, SlotState& slot) {
   using wire::switchml::Type;
-  NETSUM_CHECK(job.seen.count(number) == job.expected(slot));
   const bool root = job.is_root();
+  const wire::switchml::ChunkHeader header = header_of(job, slot);
   if (slot.quiet && root) {
     std::memcpy(job.rest_of(slot).exponents.data(),
                 job.memory_of(slot) + payload_at - wire::switchml::padded_exponents(slot.exponents), slot.exponents);
@@ -549,13 +642,6 @@ void Switch::complete(Job& job, SlotState& slot, Sink& sink) {
   const auto sender = static_cast<std::uint16_t>(root ? 0 : job.ranks.front());
   wire::switchml::write_chunk_header(packet, {type, sender, job.config.epoch, job.folded_epochs, slot.checked}, header);
   seal_packet(packet, sealer);
-  ++job.counters.chunks;
-  if (!root) {
-    slot.sent = true;
-    return send_sum(job, slot, sink);
-  }
-  job.finish(slot);
-  send_result(job, slot, sink);
 }
 
 void Switch::send_result(Job& job, SlotState& slot, Sink& sink) {

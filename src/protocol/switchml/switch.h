@@ -72,6 +72,9 @@ struct JobCounters {
   std::uint64_t passed_up = 0;           // of `contributions`: sent to the parent unsummed, as they are
   std::uint64_t sums_sent = 0;           // upstream; no packets
   std::uint64_t sums_repeated = 0;       // of `sums_sent`
+  std::uint64_t sums_in_parts = 0;       // of `sums_sent`
+  std::uint64_t parts_sent = 0;          // their packets
+  std::uint64_t parts = 0;               // of a child switch's sum, all but the last
   std::uint64_t results_taken = 0;       // from the parent
   std::uint64_t told_by_parent = 0;      // "waiting", "mismatch" and "unknown job", and child switches' "missing"
   std::uint64_t repeats_passed_up = 0;   // a repeat of a chunk that waits for the parent
@@ -105,6 +108,9 @@ struct JobCounters {
         {"passed_up", &C::passed_up, other},
         {"sums_sent", &C::sums_sent, other},
         {"sums_repeated", &C::sums_repeated, other},
+        {"sums_in_parts", &C::sums_in_parts, other},
+        {"parts_sent", &C::parts_sent, other},
+        {"parts", &C::parts, outcome},
         {"results_taken", &C::results_taken, outcome},
         {"told_by_parent", &C::told_by_parent, outcome},
         {"dropped_stale", &C::dropped_stale, outcome},
@@ -150,12 +156,15 @@ struct StalledChunk {
 
 class Switch {
  public:
-  // Bytes of slot memory that a job of `ranks` ranks needs on this lane. Memory for packets of floats lies at the end; a
-  // switch below the root of a tree needs none: ranks 0.
-  [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks);
-  // Including all state but seals. `ranks`: of the job; `members`: of this switch, which is the root if it `gathers` floats.
+  // Bytes of slot memory that a job of `ranks` ranks needs on this lane. Memory for floats lies at the end, for packets or
+  // for exact sums: a switch below the root of a tree needs none for packets, ranks 0, and one without a tree none for sums,
+  // members 0.
+  [[nodiscard]] static std::size_t memory_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks,
+                                                std::size_t members_in_tree = 0);
+  // Including all state but seals. `ranks`: of the job; `members`: of this switch.
+  enum class Role : std::uint8_t { alone, root, below };
   [[nodiscard]] static std::size_t total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks,
-                                               std::size_t members, bool gathers);
+                                               std::size_t members, Role role);
   [[nodiscard]] static std::size_t memory_bytes(const SwitchJobConfig& config);
 
   explicit Switch(const EndpointCookies& cookies = EndpointCookies());
@@ -217,6 +226,8 @@ class Switch {
   void on_contribution(Job& job, RxView packet, const wire::switchml::Common& common, Time now, Sink& sink);
   void on_run(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common, Time now,
               Sink& sink);
+  void on_sum_part(Job& job, Sender sender, const RxView& packet, const wire::switchml::Common& common, Time now,
+                   Sink& sink);
   // The round that it belongs to; null: it was dropped.
   SlotState* take(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::ChunkPacket& chunk, Time now,
                   Sink& sink);
@@ -224,6 +235,7 @@ class Switch {
   [[nodiscard]] static std::optional<Sender> believe(Job& job, RxView& packet, const wire::switchml::Common& common);
   [[nodiscard]] static bool has_shape(Job& job, const Sender& sender, const RxView& packet,
                                       const wire::switchml::Common& common, wire::switchml::ChunkPacket& chunk);
+  [[nodiscard]] static bool has_room(const Job& job, const wire::switchml::ChunkHeader& header);
   [[nodiscard]] SlotState* place(Job& job, const RxView& packet, const wire::switchml::Common& common,
                                  const wire::switchml::ChunkHeader& header, Sink& sink);
   void open(Job& job, std::size_t number, const wire::switchml::ChunkHeader& header, bool values, std::uint16_t rank,
@@ -232,9 +244,14 @@ class Switch {
                      const wire::switchml::Common& common, const wire::switchml::ChunkHeader& header, Time now, Sink& sink);
   void add_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
                         const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink);
+  void count_contribution(Job& job, SlotState& slot, const Sender& sender, const RxView& packet,
+                          const wire::switchml::ChunkPacket& chunk, Time now, Sink& sink);
+  [[nodiscard]] static wire::switchml::ChunkHeader header_of(const Job& job, const SlotState& slot);
   [[nodiscard]] static bool accumulate(Job& job, SlotState& slot, const wire::switchml::ChunkPacket& chunk);
   static void sum_gathered(const Job& job, SlotState& slot);
   void complete(Job& job, SlotState& slot, Sink& sink);
+  static void end_exact(const Job& job, SlotState& slot);
+  static void write_packet(Job& job, SlotState& slot);
   void send_result(Job& job, SlotState& slot, Sink& sink);
   static void owe(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
   static void acknowledge(Job& job, std::span<const std::uint32_t> rounds, std::size_t member, Sink& sink);
@@ -259,6 +276,7 @@ class Switch {
   static void on_missing(Job& job, const wire::switchml::WaitingPacket& missing);
   static void relay_failure(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
   void send_sum(Job& job, SlotState& slot, Sink& sink);
+  static void send_parts(Job& job, const SlotState& slot, Sink& sink);
   void repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink);
   void repeat_if_lost(Job& job, SlotState& slot, std::uint32_t overtaken_by, Sink& sink);
   void pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, const wire::switchml::Common& common, Time now,

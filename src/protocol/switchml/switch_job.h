@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -16,6 +17,8 @@
 #include "base/cache_line.h"
 #include "base/check.h"
 #include "base/drop_sources.h"
+#include "base/wire_types.h"
+#include "kernels/exact_sum.h"
 #include "protocol/switchml/audience.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/switch_seals.h"
@@ -45,10 +48,11 @@ struct alignas(cache_line) Switch::SlotState {
   bool complete = false;
   bool mismatch = false;
   bool checked = false;  // a contribution had a checksum: a rank is on another host
-  bool masks = false;
-  bool quiet = false;   // some members want no values (Job::quiet)
-  bool by_run = false;  // a rank opened it with others in one packet, before chunks in front of it
-  bool told = false;    // a member was told something of this round: Job::told, and SlotRest::told_since
+  bool masks : 1 = false;
+  bool exact : 1 = false;  // in a tree: sums of short floats, which every switch adds without rounding (Job::sum_of)
+  bool quiet = false;      // some members want no values (Job::quiet)
+  bool by_run = false;     // a rank opened it with others in one packet, before chunks in front of it
+  bool told = false;       // a member was told something of this round: Job::told, and SlotRest::told_since
   DType dtype = DType::int32;
   ReduceOp op = ReduceOp::sum;
   std::uint8_t exponents = 0;
@@ -63,19 +67,24 @@ struct alignas(cache_line) Switch::SlotState {
 
   [[nodiscard]] auto identity() const { return std::tuple(operation, chunk, values); }
   // Floats that are summed only when all ranks' are there, in rank order: switches below the root pass them on unsummed.
-  [[nodiscard]] bool ordered() const { return added_in_order(dtype); }
+  [[nodiscard]] bool ordered() const { return added_in_order(dtype) && !exact; }
   // Whether a contribution has what the others have. A rank may be without integers (broadcast), not without floats.
   [[nodiscard]] bool fits(const wire::switchml::ChunkHeader& header) const {
-    return header.dtype == dtype && header.op == op && (!ordered() || arrived == 0 || header.elements == elements);
+    const bool same = !added_in_order(dtype) || elements == 0 || header.elements == elements;
+    return header.dtype == dtype && header.op == op && same;
   }
-  [[nodiscard]] bool gathers() const { return used && !complete && ordered(); }
+  // It has the memory in which a slot gathers floats, or their exact sum.
+  [[nodiscard]] bool gathers() const { return used && !complete && added_in_order(dtype); }
 
   // The look-ahead is valid only if every rank knew the same next block; one that did not makes it "unknown" for all. The
   // largest exponents are in front of the payload.
   void take_ahead(std::uint8_t its_operation, std::uint32_t its_chunk, std::span<const std::byte> its_exponents,
                   std::byte* payload) {
-    std::byte* const largest = payload - wire::switchml::padded_exponents(exponents);
-    if (arrived == 0) {
+    std::byte* const largest = payload - wire::switchml::padded_exponents(its_exponents.size());
+    if (arrived == 0) {  // who opened the round may be another, with a part of a sum
+      ahead_operation = its_operation;
+      ahead_chunk = its_chunk;
+      exponents = static_cast<std::uint8_t>(its_exponents.size());
       std::copy(its_exponents.begin(), its_exponents.end(), largest);
     } else if (its_operation != ahead_operation || its_chunk != ahead_chunk || its_exponents.size() != exponents) {
       ahead_operation = wire::switchml::no_ahead;
@@ -89,10 +98,11 @@ struct alignas(cache_line) Switch::SlotState {
 
 // What few rounds need of a slot's version.
 struct SlotRest {
-  Time told_since{};        // Job::told is of the interval that began then, if the slot says that somebody was told
-  Time opened_at{};         // with the round's first contribution
-  Time repeated_at{};       // upstream, for the last time
-  std::uint64_t order = 0;  // among all sums that this switch has sent upstream
+  Time told_since{};             // Job::told is of the interval that began then, if the slot says that somebody was told
+  Time opened_at{};              // with the round's first contribution
+  Time repeated_at{};            // upstream, for the last time
+  std::uint32_t first_part = 0;  // of a sum in parts, that the next transmission begins with
+  std::uint64_t order = 0;       // among all sums that this switch has sent upstream
   std::uint32_t other_signature = 0;  // of a mismatch
   // Of a complete round, for acknowledgements: the slot's memory may hold an encrypted packet.
   std::array<std::byte, wire::switchml::max_blocks> exponents{};
@@ -104,6 +114,17 @@ struct Owed {
   std::uint32_t count = 0;
   // The newest round, as (operation, chunk), that the member was acknowledged at once: nothing before waits for it.
   std::optional<std::pair<std::uint64_t, std::uint32_t>> newest;
+};
+
+// Of a child switch's sum that comes in parts.
+struct PartsThere {
+  std::uint64_t parts = 0;  // a bit for each
+  std::uint32_t all = 0;    // how many there are
+  std::uint32_t masks = 0;  // 1: one of those there has masks
+  static_assert(SumParts::most <= 64);
+
+  [[nodiscard]] static std::size_t bytes(std::size_t members) { return whole_lines(members * sizeof(PartsThere)); }
+  [[nodiscard]] bool complete() const { return static_cast<std::uint32_t>(std::popcount(parts)) == all; }
 };
 
 // From where a rank's contributions are taken: from itself, or from the switch that it is below.
@@ -147,7 +168,7 @@ struct alignas(cache_line) Switch::Job {
   BitRows later;               // by member: is content if it is told with a later round. As `quiet`
   std::vector<Owed> owed;      // [member * windows + window]
   BitRows asked;  // by member, at a switch with a parent: repeated a contribution, and waits for what the parent says
-  std::size_t gathered_at = 0, gathered_bytes = 0;
+  std::size_t gathered_at = 0, gathering_bytes = 0;  // behind all slots' results; of each slot, for either version
   DropSources<JobCounters> drops;
 
   void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
@@ -193,7 +214,17 @@ struct alignas(cache_line) Switch::Job {
   // floats do not need is never touched.
   [[nodiscard]] std::byte* gathered(const SlotState& slot, std::size_t rank) const {
     const std::size_t each = whole_lines(slot.elements * bytes_of(slot.dtype));
-    return memory.data() + gathered_at + number_of(slot) / 2 * rank_count * gathered_bytes + rank * each;
+    return gathering(slot) + rank * each;
+  }
+  [[nodiscard]] std::byte* gathering(const SlotState& slot) const {
+    return memory.data() + gathered_at + number_of(slot) / 2 * gathering_bytes;
+  }
+  // In the same memory, of an exact slot: which parts of each member's sum are there, and the sum.
+  [[nodiscard]] std::span<PartsThere> parts_there(const SlotState& slot) const {
+    return {reinterpret_cast<PartsThere*>(gathering(slot)), config.members.size()};
+  }
+  [[nodiscard]] kernels::ExactSum sum_of(const SlotState& slot) const {
+    return {slot.dtype, slot.elements, gathering(slot) + PartsThere::bytes(config.members.size())};
   }
   // The packet in the slot's memory: what went upstream, or the result.
   [[nodiscard]] std::span<std::byte> packet_of(const SlotState& slot) const {

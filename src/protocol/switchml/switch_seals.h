@@ -38,9 +38,9 @@ class SwitchSeals {
   [[nodiscard]] std::span<const std::byte> from_member(std::size_t member, const RxView& packet,
                                                        const wire::switchml::Common& common) {
     // What is added once whatever comes again needs no window.
-    const bool idempotent = common.type == wire::switchml::Type::contribution ||
-                            common.type == wire::switchml::Type::exponent_contribution ||
-                            common.type == wire::switchml::Type::empty_contributions;
+    const bool idempotent =
+        common.type == wire::switchml::Type::contribution || common.type == wire::switchml::Type::exponent_contribution ||
+        common.type == wire::switchml::Type::empty_contributions || common.type == wire::switchml::Type::sum_part;
     return open(from_[member], packet, common, idempotent);
   }
   [[nodiscard]] std::span<const std::byte> from_parent(const RxView& packet, const wire::switchml::Common& common) {

@@ -101,8 +101,35 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
 void Switch::send_sum(Job& job, SlotState& slot, Sink& sink) {
   ++job.counters.sums_sent;
   job.rest_of(slot).order = ++job.sums;
+  if (slot.exact) return send_parts(job, slot, sink);
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), {&*job.config.tree->parent, 1});
+}
+
+void Switch::send_parts(Job& job, const SlotState& slot, Sink& sink) {
+  const kernels::ExactSum sum = job.sum_of(slot);
+  const auto sender = static_cast<std::uint16_t>(job.ranks.front());
+  const std::byte* const payload = job.memory_of(slot) + payload_at;
+  const std::size_t padded = wire::switchml::padded_exponents(slot.exponents);
+  wire::switchml::SumPart part;
+  part.chunk.common = {wire::switchml::Type::sum_part, sender, job.config.epoch, job.folded_epochs, slot.checked};
+  part.chunk.header = header_of(job, slot);
+  part.chunk.exponents = {payload - padded, slot.exponents};
+  part.parts = static_cast<std::uint8_t>(sum.parts());
+  // A repeat begins with another: of a burst that is longer than a queue on the way, the last ones are lost.
+  const std::uint32_t first = job.rest_of(slot).first_part++;
+  for (std::uint32_t i = 0; i < part.parts; ++i) {
+    part.part = static_cast<std::uint8_t>((first + i) % part.parts);
+    part.place = static_cast<std::uint16_t>(sum.place_of(part.part));
+    job.send(*job.config.tree->parent, wire::switchml::sum_part_bytes(part.chunk.header, part.place), sink,
+             [&](std::span<std::byte> up) {
+               wire::switchml::write_sum_part_header(up, part);
+               sum.write_part(part.part, up.data() + wire::switchml::sum_part_header_bytes + padded);
+               wire::switchml::seal(up);
+             });
+  }
+  ++job.counters.sums_in_parts;
+  job.counters.parts_sent += part.parts;
 }
 
 void Switch::pass_up(const Job& job, const RxView& packet, Sink& sink) {
