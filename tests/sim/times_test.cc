@@ -151,7 +151,7 @@ TEST(Times, OfAtpWithQueuesThatDoNotMark) {
 }
 
 // §3.7: without slots at the switch all packets of all ranks meet at the parameter server, whose host takes 1.4 us for each,
-// while its link brings one every 0.12 us. Its receive buffer holds half of the ranks' windows.
+// while its link brings one every 0.12 us. Its receive buffer has room for 3,000 of the 4,096 that the windows have.
 TEST(Times, OfAtpWithAnOverloadedServer) {
   const auto report_of = [](bool congestion_control) {
     PortPlan port{.bits_per_second = 100 * gigabit, .delay = microseconds(5)};
@@ -160,7 +160,7 @@ TEST(Times, OfAtpWithAnOverloadedServer) {
     experiment.jobs[0].plan.congestion_control = congestion_control;
     NodePlan& server = experiment.topology[17];
     server.receive_cost = std::chrono::nanoseconds(1400);
-    server.receive_packets = 2048;
+    server.receive_packets = 3000;
     return run_packets(experiment);
   };
   const Report with = report_of(true), without = report_of(false);
@@ -218,18 +218,14 @@ TEST(Times, OfLossesAtTheEndOfAStream) {
 
 // The last window has half of all chunks, and each rank lacks several results: one silence finds them all.
 TEST(Times, OfLossesInALongLastWindow) {
-  std::vector<double> each;
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    Experiment experiment = short_of("switchml", true, 0.001);
-    experiment.seed = seed;
-    experiment.jobs[0].plan.slots = 1024;
-    const Report report = run_packets(experiment);
-    EXPECT_EQ("", report.failure);
-    each.insert(each.end(), report.jobs[0].operation_seconds.begin(), report.jobs[0].operation_seconds.end());
-  }
+  Experiment experiment = short_of("switchml", true, 0.001);
+  experiment.jobs[0].plan.slots = 1024;
+  experiment.jobs[0].training.iterations = 6;
+  const Report report = run_packets(experiment);
+  EXPECT_EQ("", report.failure);
+  std::vector<double> each = report.jobs[0].operation_seconds;
   std::sort(each.begin(), each.end());
-  std::printf("a window of half of the tensor: %.0f us, %.0f in the longest of %zu\n", each.at(each.size() / 2) * 1e6,
-              each.back() * 1e6, each.size());
+  std::printf("a window of half of the tensor: %.0f us\n", each.at(each.size() / 2) * 1e6);
   EXPECT_LE(each.at(each.size() / 2), 540e-6);
 }
 

@@ -1109,7 +1109,7 @@ TEST_F(AtpSwitchTest, AJobThatEndsLeavesNoSlots) {
   EXPECT_EQ(Type::unknown_job, one().common.type);
 }
 
-// Four times the first windows of the ranks below it.
+// The windows of the ranks below it.
 TEST_F(AtpSwitchTest, ItsQueueIsLongFromWhatItsJobsRanksMaySendAtFirst) {
   EXPECT_EQ(2 * 4 * 60'000U, at().long_queue());
   SwitchJobConfig c = job(epoch + 1);
@@ -1122,7 +1122,8 @@ TEST_F(AtpSwitchTest, ItsQueueIsLongFromWhatItsJobsRanksMaySendAtFirst) {
   at().remove_job(epoch);
   at().remove_job(epoch + 1);
   EXPECT_EQ(0U, at().long_queue());
-  EXPECT_EQ(8 * 4 * 16 * 43'520U, long_queue_bytes(8, 10'880));  // long packets
+  EXPECT_EQ(8 * 64 * 43'520U, long_queue_bytes(8, 10'880, 16));  // long packets
+  EXPECT_EQ(8 * 1024 * 1024U, long_queue_bytes(8, 256, 1024));   // long windows
 }
 
 TEST_F(AtpSwitchTest, AJobNeedsAnEpochOfItsOwnAndChunksThatFit) {

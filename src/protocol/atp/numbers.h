@@ -37,11 +37,13 @@ enum class Scaling : std::uint8_t {
 // What a worker sends before it knows its path: 200 packets of 300 bytes (§3.7).
 inline constexpr std::uint64_t first_window_bytes = 60'000;
 
-// From so many waiting bytes on, as the kernel counts its memory, a node's queue is long, and marks (§3.7): four times the
-// first windows of the ranks that may send to it. A late thread finds windows waiting that are not yet too long, and windows
-// of fewer than 16 packets wake threads for too little.
-[[nodiscard]] constexpr std::uint64_t long_queue_bytes(std::uint64_t ranks, std::uint32_t packet_elements) {
-  return ranks * 4 * std::max(first_window_bytes, std::uint64_t{16} * 4 * packet_elements);
+// From so many waiting bytes on, as the kernel counts its memory, a node's queue is long, and marks (§3.7): as many as the
+// windows of the ranks that may send to it have, which is two thirds of their memory; so long paths' bursts, of less than
+// what they hold, are not taken for a queue. Four first windows at least, which a late thread finds, and 64 packets.
+[[nodiscard]] constexpr std::uint64_t long_queue_bytes(std::uint64_t ranks, std::uint32_t packet_elements,
+                                                       std::uint32_t window) {
+  const std::uint64_t packet = std::uint64_t{4} * packet_elements;
+  return ranks * std::max({4 * first_window_bytes, 64 * packet, window * packet});
 }
 
 // Elements with one scale, where it is dynamic, from the tensor's start on. No chunk is in two of them, so that the bits do

@@ -92,7 +92,7 @@ struct Server::Job {
     }
   }
   [[nodiscard]] std::uint64_t long_queue() const {
-    return long_queue_bytes(config.topology.world_size(), config.packet_elements);
+    return long_queue_bytes(config.topology.world_size(), config.packet_elements, config.window);
   }
   [[nodiscard]] Entry& at(std::uint64_t sequence) { return ring[sequence % ring.size()]; }
   [[nodiscard]] std::byte* memory_of(const Entry& entry) const {

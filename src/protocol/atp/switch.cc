@@ -84,7 +84,7 @@ struct Switch::Job {
   [[nodiscard]] std::uint64_t long_queue() const {
     std::uint64_t ranks = 0;
     for (const SwitchChild& child : config.children) ranks += child.ranks.size();
-    return long_queue_bytes(ranks, config.packet_elements);
+    return long_queue_bytes(ranks, config.packet_elements, config.window);
   }
   [[nodiscard]] bool plain() const { return config.rules == Rules::paper; }
   void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
