@@ -89,7 +89,6 @@ class Builder {
         payload_(payload_of(protocol_of(experiment, job), job.plan, job.training.wire)),
         elements_(payload_.elements),
         frames_(frames_of(protocol_of(experiment, job), job.plan, job.training.wire, payload_)),
-        gathers_(protocol_of(experiment, job) == "switchml" && job.training.wire != WireFormat::native),
         arrivals_(experiment.aggregators.size() + experiment.switches.size()),
         children_(experiment.aggregators.size() + experiment.switches.size()),
         up_(resources.size()),
@@ -174,7 +173,7 @@ class Builder {
       const double in = frames_.packets * seconds_of(node.receive_cost), out = frames_.packets * seconds_of(node.send_cost);
       const double part = below ? 1 : share();
       // A switch has a parent as well.
-      const double up = arrivals_[process] * in + (below ? sent_up(process) * out : 0);
+      const double up = arrivals_[process] * in + (below ? out : 0);
       const double down = children_[process] * out + (below ? in : 0);
       work_[resources_.process(process)] = (up + down) * part;
       paths_.switch_costs |= below && up + down > 0;
@@ -214,18 +213,14 @@ class Builder {
   }
   [[nodiscard]] double share() const { return 1.0 / static_cast<double>(aggregators_.size()); }
 
-  // The packets of a chunk that a switch sends to its parent.
-  [[nodiscard]] std::uint32_t sent_up(std::size_t process) const { return gathers_ ? arrivals_[process] : 1; }
-
-  // A rank's chunks go up to a switch, or to all aggregators in turn; so do those of a switch, once each or as they came.
+  // A rank's chunks go up to a switch, or to all aggregators in turn; so do those of a switch.
   void join(NodeId node, std::uint32_t switch_id) {
-    for (bool first = true;;) {  // of those below the node
+    while (true) {
       const auto reach = [&](std::size_t process, double part) {
         ++arrivals_[process];
+        ++children_[process];
         const NodeId upper = node_of(process);
         Resources::along(topology_, node, upper, [&](std::size_t port, const PortPlan&) { up_[port] += part; });
-        if (!first) return;
-        ++children_[process];
         Resources::along(topology_, upper, node, [&](std::size_t port, const PortPlan&) { down_[port] += part; });
       };
       if (switch_id == none) {
@@ -235,40 +230,35 @@ class Builder {
       const std::size_t process = below(switch_id);
       const bool had_some = arrivals_[process] != 0;
       reach(process, 1);
-      first &= !had_some;
-      if (had_some && !gathers_) return;  // it has its way up
+      if (had_some) return;  // it has its way up
       node = node_of(process);
       switch_id = experiment_.parent_of_switch[switch_id];
     }
   }
 
-  // Of a chunk that is so many packets upwards.
-  [[nodiscard]] double there_and_back(NodeId lower, NodeId upper, std::uint32_t packets) const {
-    double time = 0, slowest = 0;
+  [[nodiscard]] double there_and_back(NodeId lower, NodeId upper) const {
+    double time = 0;
     const auto pass = [&](double bytes) {
-      return [&time, &slowest, bytes](std::size_t, const PortPlan& port) {
+      return [&time, bytes](std::size_t, const PortPlan& port) {
         const double each = port.bits_per_second == 0 ? 0 : bytes * 8 / static_cast<double>(port.bits_per_second);
         time += seconds_of(port.delay) + each;
-        slowest = std::max(slowest, each);
       };
     };
     Resources::along(topology_, lower, upper, pass(frames_.up));
-    time += (packets - 1) * slowest;
     Resources::along(topology_, upper, lower, pass(frames_.down));
     return time;
   }
 
   [[nodiscard]] double round_trip(NodeId node, std::uint32_t switch_id, std::uint32_t aggregator) const {
     double time = cost(node);
-    for (std::uint32_t packets = 1;;) {
+    while (true) {
       const bool at_root = switch_id == none;
       const std::size_t process = at_root ? aggregator : below(switch_id);
       const NodeId upper = node_of(process);
       const double in = seconds_of(topology_[upper].receive_cost), out = seconds_of(topology_[upper].send_cost);
-      time += there_and_back(node, upper, packets) + arrivals_[process] * in + children_[process] * out;
+      time += there_and_back(node, upper) + arrivals_[process] * in + children_[process] * out;
       if (at_root) return time;
-      packets = sent_up(process);
-      time += packets * out + in;
+      time += out + in;
       node = upper;
       switch_id = experiment_.parent_of_switch[switch_id];
     }
@@ -281,7 +271,6 @@ class Builder {
   const Payload payload_;  // of a packet
   const double elements_;
   Frames frames_;
-  const bool gathers_;  // switches below the root pass ranks' values on unsummed
   std::vector<std::uint32_t> aggregators_;
   std::vector<std::uint32_t> arrivals_;   // of each process: packets of a chunk
   std::vector<std::uint32_t> children_;   // of each process: who gets its result

@@ -78,7 +78,7 @@ TEST(FlowLevel, AgreesOnTrees) {
       "trunk = { rate = \"5gbit\", delay = \"10us\" }\n[aggregation]\nswitches = \"all\"\n";
   const std::string job = "[[job]]\nslots = 256\nelements = 500_000\niterations = 3\n";
   expect_agreement(tree + job);
-  // Upwards a switch passes on each rank's values.
+  // Upwards the sum of these values is one part.
   for (const char* wire : {"float16", "int8", "int4"}) expect_agreement(tree + job + "wire = \"" + wire + "\"\n");
 }
 

@@ -215,9 +215,10 @@ TEST(Border, WhatIsWrittenIsRead) {
   EXPECT_EQ("same", again(session::HeartbeatReply{State::unknown, "", {}, {}, false, {}}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "died", 0, RankSet::first(2), true, RankSet::first(1024)}));
   EXPECT_EQ("same", again(session::HeartbeatReply{State::failed, "ended", {}, {}, false, {}, true, "switch 2 is away"}));
-  EXPECT_EQ("same",
-            again(session::HeartbeatReply{
-                State::running, "", {}, {}, false, {}, false, "", {{3, "barrier"}}, {}, "rack:2", session::SiteSet::first(2)}));
+  EXPECT_EQ(
+      "same",
+      again(session::HeartbeatReply{
+          State::running, "", {}, {}, false, {}, false, "", {{3, "barrier"}}, {}, "rack:2", session::SiteSet::first(2)}));
   EXPECT_EQ("same", again(session::NamedJob{"train", "research"}));
   EXPECT_EQ("same", again(session::NamedJob{"train", {}}));
   EXPECT_EQ("same", again(Drain{true}));
