@@ -280,7 +280,7 @@ class Judge(Verdicts):
             self.unbelieved("length", f"{len(body)} bytes, where the header implies {52 + e + n}")
         own = body[52:52 + exponents]
         if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & (MASKS_BIT | LATER_BIT) or flags & ~15 or number >= all_ or
-                all_ > 37 or 272 < place != arithmetic.MASKS or 255 in own or any(body[52 + exponents:52 + e])):
+                all_ > 37 or 273 < place != arithmetic.MASKS or 255 in own or any(body[52 + exponents:52 + e])):
             self.unbelieved("malformed", f"part {number} of {all_} at {place}, values {values:#x}, flags {flags:#x}")
         return Packet(d.source, d.target, CONTRIBUTION, protection, sender, job, rank_epoch, *fields, own, body[52 + e:], b"", body), place, number, all_
 

@@ -22,8 +22,8 @@ namespace netsum::nccl {
 struct GroupHandle {
   std::array<char, 8> magic;
   std::array<std::byte, 16> id;                // rank 0's names the job
-  std::array<std::uint32_t, 16> settings_crc;  // of each variable that must be equal on all ranks
-  std::array<char, 40> host;                   // for errors
+  std::array<std::uint32_t, 20> settings_crc;  // of each variable that must be equal on all ranks
+  std::array<char, 24> host;                   // for errors, cut short
 };
 static_assert(sizeof(GroupHandle) == handle_bytes);
 

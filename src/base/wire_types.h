@@ -38,8 +38,9 @@ inline constexpr std::size_t block_values = 64;
 // Exact sums of floats of 16 bits or fewer, which switches in a tree send one another in parts (kernels/exact_sum.h): planes
 // of digits, each from one bit on, and masks.
 struct SumParts {
-  static constexpr std::uint32_t limbs = 9, most_place = limbs * 32 - 16;  // bits; of a plane's lowest
-  static constexpr std::uint32_t masks = 0xffff;                           // in a place's stead
+  // Bits; of a plane's lowest: 4,096 of the largest bfloat16 end there, if the lowest plane begins one bit above a limb.
+  static constexpr std::uint32_t limbs = 9, most_place = limbs * 32 - 15;
+  static constexpr std::uint32_t masks = 0xffff;  // in a place's stead
   static constexpr std::size_t most = limbs * 4 + 1;
 
   // Whether switches in a tree add values so.

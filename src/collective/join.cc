@@ -26,9 +26,11 @@ namespace {
 using runtime::now;
 using std::chrono::milliseconds;
 
-// For an aggregator to answer, if the others may do without it: as a job begins, while daemons may be starting, too; later;
-// and where ranks look again, a second afterwards, and nobody waits for long.
-constexpr milliseconds reach_first{2000}, reach_again{1000}, reach_soon{250};
+// For an aggregator to answer, if the others may do without it: as a job begins, while daemons may be starting, too; and
+// later.
+constexpr milliseconds reach_first{2000}, reach_again{1000};
+// For all that an attempt to join again asks of the network. With survivors, a rank that takes longer counts as dead.
+constexpr milliseconds paths_again{5000}, paths_of_survivors{1000};
 
 std::unique_ptr<transport::Transport> with_loss(const Options& options, std::unique_ptr<transport::Transport> transport,
                                                 std::uint32_t lane) {
@@ -143,14 +145,17 @@ std::unique_ptr<Attempt> attempt_with(Options options, const MakeRank& make, Tim
   return agreement;
 }
 
-void reach_all(Attempt& attempt) {
-  attempt.reach = attempt.protocol->reach(attempt.deadline);
+void reach_all(Attempt& attempt, Time deadline) {
+  attempt.reach = attempt.protocol->reach(deadline);
+  const auto& standbys = attempt.options.standbys;
+  for (Site& site : attempt.reach.sites)
+    site.standby = std::find(standbys.begin(), standbys.end(), site.address) != standbys.end();
   if (attempt.options.private_sums) attempt.reach.agreement = drawn_agreement(*attempt.options.private_sums);
   claim_queues(attempt.options, attempt.reach);
   warn_of_buffers(attempt.options, attempt.reach);
   check_security(attempt.options, attempt.reach);
-  if (attempt.options.slots == 0) attempt.protocol->measure_windows(attempt.reach, attempt.deadline);
-  prove_endpoints(attempt.reach, attempt.deadline);
+  if (attempt.options.slots == 0) attempt.protocol->measure_windows(attempt.reach, deadline);
+  prove_endpoints(attempt.reach, deadline);
 }
 
 }  // namespace
@@ -217,40 +222,47 @@ void check(const Options& options, const RankProtocol& protocol) {
 }
 
 std::unique_ptr<Attempt> prepare(Options options, const MakeRank& make, Time deadline) {
-  if (options.recovery.count() > 0 && options.aggregators.size() + options.standbys.size() > 1) {
-    std::vector<std::string> found = reachable_ones(options, std::min(deadline, now() + reach_first), true);
-    for (const std::string& address : options.aggregators) {
-      if (found.empty() || std::find(found.begin(), found.end(), address) != found.end() || !options.log) continue;
+  const auto is_standby = [&](const std::string& address) {
+    return std::find(options.standbys.begin(), options.standbys.end(), address) != options.standbys.end();
+  };
+  std::vector<std::string> found;
+  if (options.recovery.count() > 0 && options.aggregators.size() > 1)
+    found = reachable_ones(options, std::min(deadline, now() + reach_first), true);
+  for (const std::string& address : options.aggregators) {
+    if (found.empty() || is_standby(address) || std::find(found.begin(), found.end(), address) != found.end()) continue;
+    if (options.log)
       options.log("warning: aggregator " + address + " cannot be reached: job '" + options.job + "' begins without it");
-    }
-    if (!found.empty()) options.aggregators = std::move(found);
+  }
+  if (found.empty()) {
+    std::erase_if(options.aggregators, is_standby);
+  } else {
+    options.aggregators = std::move(found);
   }
   auto attempt = attempt_with(std::move(options), make, deadline);
-  reach_all(*attempt);
+  reach_all(*attempt, deadline);
   return attempt;
 }
 
 std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, std::uint32_t packet_elements, bool past,
                                        Time deadline) {
   options.packet_elements = packet_elements;
-  const milliseconds patience = options.survivors == 0 ? reach_again : reach_soon;
-  Time reached_by = std::min(deadline, now() + patience);
-  std::vector<std::string> found = reachable_ones(options, reached_by, false);
+  const bool survivors = options.survivors != 0;
+  std::vector<std::string> found = reachable_ones(options, std::min(deadline, now() + reach_again), false);
   if (found.empty()) {
     throw Error(ErrorCode::unreachable, options.aggregators.size() == 1
                                             ? "aggregator " + options.aggregators.front() + " cannot be reached"
                                             : "none of the aggregators can be reached");
   }
   options.aggregators = std::move(found);
-  reached_by = std::min(deadline, now() + patience);
   auto attempt = attempt_with(std::move(options), make, std::min(deadline, now() + longest_join));
   RankProtocol& protocol = *attempt->protocol;
   const std::string at = protocol.switch_address();
-  if (protocol.can_pass_switch() && !at.empty() && (past || !reachable(attempt->options, at, reached_by, false))) {
+  const Time answers_by = std::min(deadline, now() + reach_again);
+  if (protocol.can_pass_switch() && !at.empty() && (past || !reachable(attempt->options, at, answers_by, false))) {
     protocol.pass_switch();
     attempt->past_switch = true;
   }
-  reach_all(*attempt);
+  reach_all(*attempt, std::min(deadline, now() + (survivors ? paths_of_survivors : paths_again)));
   return attempt;
 }
 

@@ -209,7 +209,7 @@ void Monitor::hear() {
     } catch (const Error& error) {
       calling_[site] = false;
       // An aggregator that is gone needs no goodbye.
-      if (!rank_.ended()) rank_.on_no_reply(site, error.what(), now(), error.code() == ErrorCode::unreachable);
+      if (!rank_.ended()) rank_.on_no_reply(site, error.what(), now(), clients_[site]->refused());
     }
   }
   for (auto entry = looking_.begin(); entry != looking_.end();) {
@@ -276,6 +276,7 @@ void Monitor::carry_out(const session::Rank::Prepare& prepare) {
     }
     calling_.assign(clients_.size(), false);
     joining_->stops.resize(clients_.size());
+    if (joining_->stopped) joining_->stop();
     const bool past = joining_->attempt->past_switch;
     rank_.on_prepared(std::move(addresses), never, now(), past);  // each call has its deadline, and brings the reason
   };
@@ -356,9 +357,14 @@ void Monitor::carry_out(const session::Rank::Look& look) {
   const std::string& address =
       look.number == session::Rank::own_switch ? switch_address_ : options_.aggregators[look.number];
   looking_.erase(look.number);
-  const auto client =
-      looking_.try_emplace(look.number, control::ClientOptions{address, options_.token, options_.tls_ca}).first;
-  client->second.begin_hello(std::chrono::duration_cast<milliseconds>(session::look_patience));
+  try {
+    const auto client =
+        looking_.try_emplace(look.number, control::ClientOptions{address, options_.token, options_.tls_ca}).first;
+    client->second.begin_hello(std::chrono::duration_cast<milliseconds>(session::look_patience));
+  } catch (const Error&) {  // the CA's file is being replaced
+    looking_.erase(look.number);
+    rank_.on_looked(look.number, false, now());
+  }
 }
 
 void Monitor::carry_out(const session::Rank::Leave& leave) {

@@ -50,8 +50,10 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   // An attempt to join, and the calls that run beside the driving thread.
   struct Joining {
     void stop() {
+      stopped = true;
       for (std::stop_source& each : stops) each.request_stop();
     }
+    bool stopped = false;
     std::unique_ptr<Attempt> attempt;
     std::vector<std::stop_source> stops;  // of the calls to join, by site
     std::vector<std::future<void>> calls;

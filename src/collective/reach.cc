@@ -302,6 +302,8 @@ void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline) {
   // Ranks agree on the longest window: a near rank must not lengthen it. A near rank is on other ranks' link if it uses
   // loopback.
   std::uint32_t lanes = 0, far = 0, near = 0;
+  const bool all_stand_by =
+      std::all_of(reach.sites.begin(), reach.sites.end(), [](const Site& site) { return site.standby; });
   for (Site& site : reach.sites) {
     const Lane& lane = site.lanes.front();
     const switchml::Probe path = measure(lane, lane.aggregator, site.address, reach.packet_elements, deadline);
@@ -314,7 +316,8 @@ void measure_lanes(Reach& reach, const WindowRule& rule, Time deadline) {
     site.slots_measured = std::min(rule.wanted(packets), site.near ? most_near : UINT32_MAX);
     std::uint32_t& longest = site.near ? near : far;
     longest = std::max(longest, site.slots_measured);
-    if (is_reached_over_link(site)) lanes += static_cast<std::uint32_t>(site.lanes.size());
+    const bool serves = !site.standby || all_stand_by;
+    if (is_reached_over_link(site) && serves) lanes += static_cast<std::uint32_t>(site.lanes.size());
   }
   if (lanes == 0) return;
   const std::uint32_t wanted = std::bit_ceil(((far != 0 ? far : near) + lanes - 1) / lanes);

@@ -24,6 +24,7 @@ struct Site {
   std::string address;
   std::unique_ptr<control::Client> client;
   std::vector<Lane> lanes;
+  bool standby = false;                            // it serves only if no other can
   bool near = false;                               // the aggregator is on this host
   PacketSecurity security = PacketSecurity::none;  // of packets, as the aggregator says
   std::uint32_t slots_measured = 0;

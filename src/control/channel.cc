@@ -40,6 +40,7 @@ void Channel::request(Kind kind, Bytes payload, Clock::time_point deadline, bool
   payload_ = std::move(payload);
   deadline_ = deadline;
   why_.clear();
+  refused_ = false;
   reused_ = socket_.has_value() && end_.has_value();
   if (reused_) {
     end_->request(kind_, payload_);
@@ -95,6 +96,7 @@ void Channel::connect(Clock::time_point now) {
       connecting_ = true;
       return;
     }
+    refused_ = errno == ECONNREFUSED;
     return lose(errno == ECONNREFUSED ? "the connection was refused: is netsum running there, at this port?"
                                       : transport::errno_text() + ": is that the right address?",
                 now);
@@ -187,6 +189,7 @@ void Channel::exchange() {
     pollfd descriptor{socket_->number(), POLLOUT, 0};
     if (::poll(&descriptor, 1, 0) != 1) return;
     const int error = transport::get_option(socket_->number(), SOL_SOCKET, SO_ERROR);
+    refused_ = error == ECONNREFUSED;
     if (error != 0) {
       errno = error;
       throw Broken(error == ECONNREFUSED ? "the connection was refused: is netsum running there, at this port?"

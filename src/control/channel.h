@@ -44,6 +44,9 @@ class Channel {
   };
   [[nodiscard]] std::optional<Outcome> step(Clock::time_point now);
 
+  // Whether the latest request found no process at that port: a daemon that is slow, or does not answer, is another matter.
+  [[nodiscard]] bool refused() const { return refused_; }
+
   [[nodiscard]] std::string numeric_address() const;  // of the daemon; of the last connection
 
  private:
@@ -62,7 +65,7 @@ class Channel {
   std::optional<transport::OwnDescriptor> socket_;
   std::optional<CallerEnd> end_;
   Endpoint peer_;
-  bool connecting_ = false, reused_ = false;
+  bool connecting_ = false, reused_ = false, refused_ = false;
 
   bool busy_ = false, keeps_trying_ = false;
   Kind kind_{};

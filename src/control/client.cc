@@ -165,6 +165,10 @@ std::optional<session::HeartbeatReply> Client::step() {
   return impl_->accept(parse<session::HeartbeatReply>(view(*answer)));
 }
 
+bool Client::refused() const {
+  return impl_->channel.refused();
+}
+
 telemetry::Report Client::report(milliseconds deadline) {
   return impl_->accept(parse_report(view(impl_->exchange(Kind::status, write(StatusRequest{}), {.deadline = deadline}))));
 }

@@ -50,6 +50,7 @@ class Client {
   [[nodiscard]] pollfd watched() const;
   [[nodiscard]] Time wake_by() const;
   [[nodiscard]] std::optional<session::HeartbeatReply> step();
+  [[nodiscard]] bool refused() const;  // as Channel's
 
   [[nodiscard]] telemetry::Report report(std::chrono::milliseconds deadline);
   // For operators.

@@ -181,7 +181,7 @@ struct SwitchTeller::Impl {
       } else if (refused) {
         installations.on_uninstalled(due.switch_id);
       } else {
-        installations.on_failure(due.switch_id, now(), error->code() == ErrorCode::unreachable);
+        installations.on_failure(due.switch_id, now(), call.channel.refused());
       }
       if (due.what == Installations::Ask::install) complain(due.job_epoch, due.switch_id, error->what(), refused, lock);
       return;

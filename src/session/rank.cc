@@ -34,17 +34,20 @@ std::vector<Rank::Action> Rank::take_actions() {
 
 void Rank::begin(Time deadline) {
   phase_ = Phase::preparing;
-  const auto first = config_.aggregators.begin();
-  actions_.emplace_back(Prepare{deadline, false, {first, config_.aggregators.end() - config_.standbys}});
+  actions_.emplace_back(Prepare{deadline, false, config_.aggregators});
 }
 
-void Rank::on_prepared(std::vector<std::string> addresses, Time answer_by, Time /*now*/, bool past_switch) {
+void Rank::on_prepared(std::vector<std::string> addresses, Time answer_by, Time now, bool past_switch) {
   if (phase_ != Phase::preparing) return;
   phase_ = Phase::joining;
   past_switch_ = past_switch;
   answer_by_ = answer_by;
   next_beat_ = never;
   sites_.clear();
+  // Other ranks may reach others: this one looks again.
+  if (cause_ && addresses.size() < tried_) {
+    answer_by_ = std::min(answer_by_, after(now, config_.survivors == 0 ? look_again : look_interval));
+  }
   for (std::string& address : addresses) {
     actions_.emplace_back(Join{sites_.size()});
     const std::uint32_t number = number_of(address);
@@ -54,7 +57,14 @@ void Rank::on_prepared(std::vector<std::string> addresses, Time answer_by, Time 
 
 void Rank::on_unprepared(const Error& error, Time now) {
   if (phase_ != Phase::preparing) return;
-  if (!error.details().aggregator.empty()) doubt(number_of(error.details().aggregator), now);
+  const std::string& at = error.details().aggregator;
+  const std::uint32_t number = number_of(at);
+  doubt(number, now);
+  if (!at.empty() && at == config_.switch_address) doubt(switch_, now);
+  if (number == aggregators_.size()) {  // perhaps what has just come back is not what it was
+    seen_.for_each([&](std::uint32_t seen) { doubt(seen, now); });
+    if (switch_seen_) doubt(switch_, now);
+  }
   fail(error, now);
 }
 
@@ -109,7 +119,7 @@ void Rank::decide(Time now) {
   };
   for (const Site& site : sites_) {
     if (!site.refusal || !serves(site)) continue;
-    doubt(site.number, now);
+    if (first != sites_.end()) doubt(site.number, now);  // the others do without it
     return fail(Error(*site.refusal), now);
   }
   for (const Site& site : sites_) {
@@ -203,6 +213,8 @@ void Rank::on_started(Time now) {
   if (std::exchange(switch_seen_, false) && past_switch_) doubt(switch_, now);
   if (!past_switch_) switch_.served_since = now;
   serving_.for_each([&](std::uint32_t number) { aggregators_[number].served_since = now; });
+  for (Aggregator& each : aggregators_) each.next_look = std::max(each.next_look, now);
+  switch_.next_look = std::max(switch_.next_look, now);
   cause_.reset();
   unsealed_.reset();
   dispute_.reset();
@@ -343,8 +355,10 @@ void Rank::on_timer(Time now) {
       break;
     case Phase::joining:
       if (now >= answer_by_) {
+        const bool decided =
+            std::any_of(sites_.begin(), sites_.end(), [](const Site& site) { return site.admission.has_value(); });
         for (const Site& site : sites_) {
-          if (site.asked) doubt(site.number, now);
+          if (site.asked && decided) doubt(site.number, now);
         }
         cancel_joins();
         return fail(Error(ErrorCode::unreachable, "job '" + config_.job + "', rank " + std::to_string(config_.rank) +
@@ -435,6 +449,7 @@ void Rank::try_again(Time now) {
     if (now >= aggregators_[number].doubted_until) prepare.aggregators.push_back(config_.aggregators[number]);
   }
   if (prepare.aggregators.empty()) prepare.aggregators = config_.aggregators;
+  tried_ = prepare.aggregators.size();
   prepare.past_switch = !config_.switch_address.empty() && now < switch_.doubted_until;
   actions_.emplace_back(std::move(prepare));
 }

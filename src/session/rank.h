@@ -26,6 +26,8 @@ namespace netsum::session {
 // most that failed it again and again.
 inline constexpr Duration look_interval = std::chrono::seconds(1), look_patience = std::chrono::milliseconds(900);
 inline constexpr Duration longest_doubt = std::chrono::seconds(64);
+// How long an attempt to join again waits for the other ranks where it did not reach all aggregators, without survivors.
+inline constexpr Duration look_again = std::chrono::seconds(5);
 // All ranks join all aggregators: once one has admitted a rank, the others do so soon.
 inline constexpr Duration undecided_patience = std::chrono::seconds(5);
 
@@ -218,6 +220,7 @@ class Rank {
   std::optional<Supervisor> supervisor_;  // of the latest life that ran
   Aggregator switch_;
   bool past_switch_ = false, switch_seen_ = false;
+  std::size_t tried_ = 0;                // aggregators, by the latest attempt to join again
   std::vector<Aggregator> aggregators_;  // by number
   SiteSet serving_;                      // in the life that runs
   SiteSet seen_;                         // others that answer

@@ -502,7 +502,12 @@ struct Registry::Impl {
     const Job* const last = last_life(job, life);
     if (last == nullptr || !last->ranks.contains(rank)) {
       const bool others_know = job.ranks.begin()->second.request.aggregators.size() > 1;
-      return job.since + (others_know ? silence_between_lives() : config.heartbeat_timeout);
+      // New processes may have waited here for long.
+      Time first = never;
+      for (const auto& [other, member] : job.ranks) {
+        if (member.request.life == life) first = std::min(first, member.liveness.heard());
+      }
+      return after(first, others_know ? silence_between_lives() : config.heartbeat_timeout);
     }
     if (last->lost == rank || last->left.contains(rank)) return job.since;
     return last->ranks.at(rank).liveness.dead_at(silence_between_lives(), reconnect_allowed_by_survivors);
@@ -838,7 +843,9 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   found->second.seen = seen;
   reply.state = HeartbeatReply::State::running;
   reply.returned = seen.minus(job->sites);
-  for (const auto& [other, member] : job->ranks) reply.returned = reply.returned.in_both(member.seen);
+  for (auto other = job->ranks.begin(); other != job->ranks.end() && !reply.returned.empty(); ++other) {
+    reply.returned = reply.returned.in_both(other->second.seen);
+  }
   reply.left = job->left;
   for (const auto& [other, successor] : job->successors) {
     if (!job->ranks.contains(other)) reply.waiting.insert(other);

@@ -143,7 +143,7 @@ Packet compose(FuzzedDataProvider& input) {
   header.ahead_chunk = input.ConsumeIntegral<std::uint32_t>();
   Packet packet(wire::switchml::chunk_packet_bytes(header));
   if (type == wire::switchml::Type::sum_part) {
-    const std::uint16_t place = input.PickValueInArray<std::uint16_t>({0, 16, 40, 272, 273, 0xffff});
+    const std::uint16_t place = input.PickValueInArray<std::uint16_t>({0, 16, 40, 273, 274, 0xffff});
     packet.resize(wire::switchml::sum_part_bytes(header, place));
     const std::vector<std::byte> exponents(header.exponents);
     wire::switchml::write_sum_part_header(packet, {{common, header, exponents, {}, {}},

@@ -66,7 +66,7 @@ std::vector<std::byte> packet_of(FuzzedDataProvider& input) {
       wire::switchml::write_mismatch(packet, {common, header.operation, header.chunk, 0, 1, 1, 2});
       break;
     case Type::sum_part: {
-      const std::uint16_t place = input.PickValueInArray<std::uint16_t>({0, 1, 33, 272, 0xffff});
+      const std::uint16_t place = input.PickValueInArray<std::uint16_t>({0, 1, 33, 273, 0xffff});
       packet.resize(wire::switchml::sum_part_bytes(header, place));
       const std::uint8_t parts = input.ConsumeIntegralInRange<std::uint8_t>(1, 3);
       wire::switchml::write_sum_part_header(

@@ -5,6 +5,7 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -89,6 +90,27 @@ Bytes rounded(DType type, std::size_t elements, const ExactSum& sum, std::uint32
   sum.round(out.data() + 1, divisor);
   EXPECT_TRUE(out.front() == std::byte{0xee} && out.back() == std::byte{0xee});
   return {out.begin() + 1, out.end() - 1};
+}
+
+// The largest sum of the most ranks, whose planes begin at any bit.
+TEST(ExactSum, HasRoomForAllRanksLargestValues) {
+  constexpr std::uint32_t most_ranks = 4096;
+  for (const std::uint16_t low : std::initializer_list<std::uint16_t>{0x0001, 0x0002, 0x0004, 0x3f80, 0x3d80, 0x8002}) {
+    for (const std::uint16_t largest : std::initializer_list<std::uint16_t>{0x7f7f, 0xff7f}) {
+      const DType type = DType::bfloat16;
+      Owned below(type, 2), above(type, 2);
+      for (std::uint32_t rank = 0; rank < most_ranks; ++rank) {
+        const std::array<std::uint16_t, 2> values = {largest, rank == 0 ? low : std::uint16_t{0}};
+        below.sum.add(std::as_bytes(std::span(values)).data());
+      }
+      Random random(1);
+      pass(type, 2, below.sum, above.sum, random);
+      const std::array<std::uint16_t, 2> expected = {static_cast<std::uint16_t>((largest & 0x8000) | 0x7f80), low};
+      Bytes bytes(4);
+      std::memcpy(bytes.data(), expected.data(), 4);
+      EXPECT_EQ(bytes, rounded(type, 2, above.sum, 1)) << low;
+    }
+  }
 }
 
 TEST_P(ExactSums, HaveTheBitsOfNoOrder) {

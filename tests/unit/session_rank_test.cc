@@ -555,19 +555,44 @@ TEST_F(RankTest, AnotherSwitchsEndIsNotItsOwn) {
   EXPECT_FALSE(past_switch);
 }
 
-TEST_F(RankTest, StandbysAreJoinedOnlyAfterAFailure) {
+TEST_F(RankTest, StandbysAreJoinedToo) {
   standbys = 1;
   make(true);
   rank->begin(start + 30s);
-  expect_sites({"a:1"});
-  rank->on_prepared({"a:1"}, never, start);
+  expect_sites({"a:1", "b:2"});  // a new process may find the others at a standby
+  rank->on_prepared({"a:1", "b:2"}, never, start);
   rank->on_admitted(0, admission(10, 256, only(0)), start);
   rank->on_started(start);
   rank->on_timer(start);
-  EXPECT_EQ((Names{"join 0", "start", "beat 0 10"}), actions());  // and does not look for the standby
+  EXPECT_EQ((Names{"join 0", "join 1", "cancel 1", "start", "beat 0 10"}), actions());  // and does not look for the standby
+}
+
+// Another rank reaches the other one alone, and both wait.
+TEST_F(RankTest, LooksAgainWhereItDidNotReachAll) {
+  run(true);
   rank->on_reply(0, forgotten, start);
   rank->on_timer(start + pause);
-  expect_sites({"a:1", "b:2"});
+  rank->on_prepared({"a:1"}, never, start + pause);
+  static_cast<void>(actions());
+  EXPECT_EQ(start + pause + look_again, rank->next_timeout());
+  rank->on_timer(start + pause + look_again);
+  EXPECT_EQ((Names{"cancel 0", "retry"}), actions());
+  rank->on_timer(rank->next_timeout());
+  expect_sites({"a:1", "b:2"});  // and blames none
+}
+
+// What has come back is not what it was.
+TEST_F(RankTest, DoubtsWhatCameBackIfAnAttemptFailsForAnotherReason) {
+  begin_at(only(1));
+  rank->on_looked(0, true, start);
+  HeartbeatReply reply = running;
+  reply.returned = only(0);
+  rank->on_reply(0, reply, start);
+  rank->on_timer(start + pause);
+  rank->on_unprepared(Error(ErrorCode::refused, "a:1 is a bump in the wire"), start + pause);
+  static_cast<void>(actions());
+  rank->on_timer(start + 2 * pause);
+  expect_sites({"b:2"});
 }
 
 TEST_F(RankTest, AFailedAttemptIsAFormerLifeToo) {

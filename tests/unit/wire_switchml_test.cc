@@ -414,9 +414,9 @@ TEST(WireSwitchml, PartsOfSumsAreWhatWasWritten) {
     return std::pair(parse_sum_part(packet, read, part), part);
   };
   const auto as_it_is = [](auto&) {};
-  const auto [error, part] = parsed(written(DType::bfloat16, 9, 272), as_it_is);
+  const auto [error, part] = parsed(written(DType::bfloat16, 9, 273), as_it_is);
   EXPECT_EQ(ParseError::none, error);
-  EXPECT_EQ(std::tuple(272, 4, 5), std::tuple(part.place, part.part, part.parts));
+  EXPECT_EQ(std::tuple(273, 4, 5), std::tuple(part.place, part.part, part.parts));
   EXPECT_EQ(std::pair(std::size_t{1}, std::size_t{18}), std::pair(part.chunk.exponents.size(), part.chunk.payload.size()));
   EXPECT_EQ(std::size_t{64 + 2}, parsed(written(netsum::block8, 68, 0), as_it_is).second.chunk.payload.size());
   EXPECT_EQ(std::size_t{64 + 4}, parsed(written(netsum::block4, 36, 0), as_it_is).second.chunk.payload.size());
@@ -427,7 +427,7 @@ TEST(WireSwitchml, PartsOfSumsAreWhatWasWritten) {
   EXPECT_EQ(ParseError::field, refused([](auto& p) { p[41] = std::byte{0x42}; }));                      // a product
   EXPECT_EQ(ParseError::field, refused([](auto& p) { p[44] = std::byte{0}; }));                         // of nothing
   EXPECT_EQ(ParseError::field, refused([](auto& p) { p[47] = std::byte{2}; }));                         // masks of int32
-  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[48] = std::byte{17}, p[49] = std::byte{1}; }));  // 273
+  EXPECT_EQ(ParseError::field, refused([](auto& p) { p[48] = std::byte{18}, p[49] = std::byte{1}; }));  // 274
   EXPECT_EQ(ParseError::field, refused([](auto& p) { p[50] = std::byte{5}; }));                         // behind the last
   EXPECT_EQ(ParseError::field, refused([](auto& p) { p[51] = std::byte{38}; }));
   EXPECT_EQ(ParseError::field, refused([](auto& p) { p[52] = std::byte{255}; }));  // an exponent

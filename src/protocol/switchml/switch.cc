@@ -354,6 +354,8 @@ void Switch::on_sum_part(Job& job, Sender sender, const RxView& packet, const wi
   if (there.masks == 0) sum.add_no_masks();
   slot->take_ahead(header.ahead_operation, header.ahead_chunk, part.chunk.exponents, job.memory_of(*slot) + payload_at);
   count_contribution(job, *slot, sender, packet, part.chunk, now, sink);
+  // The other parts of a sum that was repeated for this one are on their way, and ask for nothing.
+  if (slot->sent && !slot->complete) job.rest_of(*slot).repeated_at = now;
 }
 
 Switch::SlotState* Switch::take(Job& job, const Sender& sender, const RxView& packet,

@@ -157,7 +157,7 @@ void Switch::pass_up_repeat(Job& job, SlotState& slot, const RxView& packet, con
 void Switch::repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink) {
   Time& repeated_at = job.rest_of(slot).repeated_at;
   const Duration after = std::min(repeat_interval, repeated_at - job.rest_of(slot).opened_at);
-  if (repeated_at != Time{} && now - repeated_at < after) return;
+  if (repeated_at != Time{} && now - repeated_at <= after) return;
   repeated_at = now;
   ++job.counters.sums_repeated;
   send_sum(job, slot, sink);
