@@ -155,7 +155,8 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       // A rank that measures the path gives up after some probes; a network that loses most of them suffices.
       if (error.code() == ErrorCode::unreachable && plan.measured && profile == Profile::chaos) break;
       // A rank that did not reach all aggregators looks again.
-      if (plan.recovers && scenario_.aggregators > 1 && text.find("did not become complete in time") != std::string::npos) break;
+      if (plan.recovers && scenario_.aggregators > 1 && text.find("did not become complete in time") != std::string::npos)
+        break;
       if (!explained(job)) fail("a wait that nothing explains");
       break;
     case ErrorCode::excluded:

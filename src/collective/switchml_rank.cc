@@ -246,7 +246,8 @@ class SwitchMlRank final : public RankProtocol {
            std::to_string(admission.placement.switches.size()) + " switches, this rank at " + settings_.switch_address +
            ", " + std::to_string(lanes) + " lanes of " + std::to_string(slots) + " slots, " +
            std::to_string(admission.packet_elements) + " elements per packet" + (chip_ ? ", chip profile" : "") +
-           "; each worker and each switch sends |U| upstream, however many ranks are below it";
+           "; each worker and each switch sends |U| upstream" +
+           (chip_ ? "" : " (a switch about twice that, of 16 bits or fewer)") + ", however many ranks are below it";
   }
 
   [[nodiscard]] std::string describe(std::size_t lanes, std::uint32_t packet_elements, std::uint32_t slots) const {
