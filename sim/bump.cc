@@ -321,7 +321,7 @@ class Bump final : public Protocol {
     scenario.aggregators = scenario.lanes = 1;
     for (JobPlan& job : scenario.jobs) {
       job.workers = std::max(job.workers, 2U);  // neighbours have ports of their own
-      job.survivors = 0;
+      job.survivors = job.standbys = 0;
     }
     draw_rings(scenario, false);
     draw_racks(scenario);

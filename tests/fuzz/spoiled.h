@@ -243,8 +243,9 @@ class Spoiler {
     if (!values.empty() && input_.ConsumeBool()) values.erase(values.begin());
     values[static_cast<Key>(odd_number(input_))] = static_cast<Value>(odd_number(input_));
   }
-  void ranks(std::uint32_t, const char*, RankSet& value) {
-    if (hit()) value.insert(input_.ConsumeIntegralInRange<std::uint32_t>(0, max_world_size - 1));
+  template <std::uint32_t Capacity>
+  void ranks(std::uint32_t, const char*, BasicRankSet<Capacity>& value) {
+    if (hit()) value.insert(input_.ConsumeIntegralInRange<std::uint32_t>(0, Capacity - 1));
   }
 
  private:
