@@ -143,14 +143,19 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
     }
     result = result.subspan(rank * part, part);
   }
-  return oracle::judge({.op = call.op,
-                        .dtype = call.dtype,
-                        .numbers = numbers_of(job, call),
-                        .ranks = static_cast<std::uint32_t>(inputs.size()),
-                        .loses_blocks = job.chip,
-                        .in_tree = in_tree,
-                        .saturates = job.saturating},
-                       inputs, result);
+  const auto judged = [&](bool tree) {
+    return oracle::judge({.op = call.op,
+                          .dtype = call.dtype,
+                          .numbers = numbers_of(job, call),
+                          .ranks = static_cast<std::uint32_t>(inputs.size()),
+                          .loses_blocks = job.chip,
+                          .in_tree = tree,
+                          .saturates = job.saturating},
+                         inputs, result);
+  };
+  std::string wrong = judged(in_tree);
+  // All ranks may have gone around their switches: then there is no tree.
+  return !wrong.empty() && in_tree && job.recovers ? judged(false) : wrong;
 }
 
 }  // namespace netsum::sim
