@@ -26,26 +26,13 @@ bool FabricMedium::forward(Time at, std::uint32_t frame) {
   return true;
 }
 
-bool FabricMedium::run(User& user, Time end) {
-  stopped_ = false;
-  while (!stopped_ && !queue_.empty()) {
-    if (queue_.first().at > end) {
-      now_ = end;
-      return false;
-    }
-    const auto event = queue_.take();
-    now_ = event.at;
-    ++events_;
-    if (event.what.kind != hop) {
-      user.due(event.what);
-      continue;
-    }
-    const std::uint32_t frame = event.what.index;
-    if (frames_[frame].at == frames_[frame].to) {
-      user.arrived(frame, frames_[frame].marked);
-    } else if (!forward(now_, frame)) {
-      user.gone(frame);
-    }
+bool FabricMedium::carry_out(Due what, User& user) {
+  if (what.kind != hop) return false;
+  const std::uint32_t frame = what.index;
+  if (frames_[frame].at == frames_[frame].to) {
+    user.arrived(frame, frames_[frame].marked);
+  } else if (!forward(now_, frame)) {
+    user.gone(frame);
   }
   return true;
 }

@@ -20,14 +20,12 @@ std::uint64_t bytes_in(Duration time, std::uint64_t bits_per_second) {
 }  // namespace
 
 QueuedMedium::QueuedMedium(const Topology& topology, std::uint64_t seed, Time origin, bool random_ties)
-    : topology_(topology),
+    : OwnMedium(seed, origin, random_ties),
+      topology_(topology),
       origin_(origin),
-      seed_(seed),
-      random_ties_(random_ties),
       routes_(topology, derive(seed, routes_label)),
       ports_(2 * std::size_t{topology.links()}),
-      shared_(topology.size()),
-      now_(origin) {
+      shared_(topology.size()) {
   for (LinkId link = 0; link < topology.links(); ++link) {
     for (const Fabric::Way way : {Fabric::Way::up, Fabric::Way::down}) {
       const bool up = way == Fabric::Way::up;
@@ -234,46 +232,35 @@ std::uint64_t QueuedMedium::headroom(const Port& port, const Port& back) const {
 
 // ---- running
 
-bool QueuedMedium::run(User& user, Time end) {
-  stopped_ = false;
-  while (!stopped_ && !queue_.empty()) {
-    if (queue_.first().at > end) {
-      now_ = end;
+bool QueuedMedium::carry_out(Due what, User& user) {
+  const std::uint32_t index = what.index;
+  switch (what.kind) {
+    case begin:
+      if (!forward(index)) user.gone(index);
+      return true;
+    case sent: {
+      const std::uint32_t frame = ports_[index].sending;
+      leave(index);
+      if (frames_[frame].lost) user.gone(frame);
+      return true;
+    }
+    case wait:
+    case go_on:
+      told(index / priorities, static_cast<std::uint8_t>(index % priorities), what.kind == wait);
+      return true;
+    case hop: {
+      Frame& frame = frames_[index];
+      if (frame.at != frame.to) frame.at = ports_[frame.came_by].to;
+      if (frame.at == frame.to) {
+        user.arrived(index, frame.marked);
+      } else if (!forward(index)) {
+        user.gone(index);
+      }
+      return true;
+    }
+    default:
       return false;
-    }
-    const auto event = queue_.take();
-    now_ = event.at;
-    ++events_;
-    const std::uint32_t index = event.what.index;
-    switch (event.what.kind) {
-      case begin:
-        if (!forward(index)) user.gone(index);
-        break;
-      case sent: {
-        const std::uint32_t frame = ports_[index].sending;
-        leave(index);
-        if (frames_[frame].lost) user.gone(frame);
-        break;
-      }
-      case wait:
-      case go_on:
-        told(index / priorities, static_cast<std::uint8_t>(index % priorities), event.what.kind == wait);
-        break;
-      case hop: {
-        Frame& frame = frames_[index];
-        if (frame.at != frame.to) frame.at = ports_[frame.came_by].to;
-        if (frame.at == frame.to) {
-          user.arrived(index, frame.marked);
-        } else if (!forward(index)) {
-          user.gone(index);
-        }
-        break;
-      }
-      default:
-        user.due(event.what);
-    }
   }
-  return true;
 }
 
 std::uint64_t QueuedMedium::queued_bytes(LinkId link, Fabric::Way way) const {

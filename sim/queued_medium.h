@@ -8,36 +8,24 @@
 #include <optional>
 #include <vector>
 
-#include "sim/event_queue.h"
-#include "sim/medium.h"
+#include "sim/own_medium.h"
 #include "sim/port.h"
 #include "sim/red.h"
 #include "sim/routes.h"
 
 namespace netsum::sim {
 
-class QueuedMedium final : public Medium {
+class QueuedMedium final : public OwnMedium {
  public:
   // The topology outlives it.
   QueuedMedium(const Topology& topology, std::uint64_t seed, Time origin, bool random_ties = false);
 
-  [[nodiscard]] Time now() const override { return now_; }
-  void add(Time at, Due what) override { queue_.add(at, what); }
   [[nodiscard]] bool carry(Time at, std::uint32_t frame, NodeId from, NodeId to, std::uint32_t bytes,
                            const Traits& traits) override;
-  [[nodiscard]] bool run(User& user, Time end) override;
-  void stop() override { stopped_ = true; }
-
   [[nodiscard]] const PortCounts& counts(LinkId link, Fabric::Way way) const override {
     return ports_[port_of(link, way)].counts;
   }
   [[nodiscard]] std::uint64_t queued_bytes(LinkId link, Fabric::Way way) const override;
-  [[nodiscard]] std::uint64_t left_bytes(LinkId link, Fabric::Way way) const override {
-    return counts(link, way).bytes - queued_bytes(link, way);
-  }
-  [[nodiscard]] bool breaks_ties() const override { return random_ties_; }
-  [[nodiscard]] std::uint64_t hops() const override { return hops_; }
-  [[nodiscard]] std::uint64_t events() const override { return events_; }
 
  private:
   using PortId = std::uint32_t;  // of a link: twice its number upwards, and one more downwards
@@ -84,6 +72,7 @@ class QueuedMedium final : public Medium {
   [[nodiscard]] bool lossless(std::uint8_t priority) const {
     return topology_.pfc && (topology_.pfc->of >> priority & 1) != 0;
   }
+  [[nodiscard]] bool carry_out(Due what, User& user) override;
   // Whether it is under way.
   [[nodiscard]] bool forward(std::uint32_t frame);
   [[nodiscard]] bool takes(Port& port, Frame& frame);
@@ -99,17 +88,11 @@ class QueuedMedium final : public Medium {
 
   const Topology& topology_;
   const Time origin_;
-  const std::uint64_t seed_;
-  const bool random_ties_;
   Routes routes_;
   std::vector<Port> ports_;
   std::vector<std::uint64_t> shared_;  // by node: bytes in its ports' queues
   std::vector<Frame> frames_;          // by their numbers
   std::uint32_t longest_ = 0;          // frame: bytes
-  EventQueue<Due> queue_;
-  Time now_;
-  std::uint64_t hops_ = 0, events_ = 0;
-  bool stopped_ = false;
 };
 
 }  // namespace netsum::sim

@@ -199,7 +199,7 @@ void WorkerHost::carry_out(const session::Rank::Beat& beat, Time) {
 void WorkerHost::carry_out(const session::Rank::Look& look, Time now) {
   looked_[next_call_] = {look.number, now + session::look_patience};
   const HostId host = look.number == session::Rank::own_switch
-                          ? switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(switch_address())))
+                          ? switch_host(scenario_, static_cast<std::uint32_t>(std::stoul(look.address)))
                           : aggregators_[look.number];
   surroundings_.call(id(), host, {next_call_++, id(), BeatCall{}});
 }

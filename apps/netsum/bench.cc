@@ -181,7 +181,7 @@ class BenchCommand final : public Command {
         .between(0.0, 1e6)
         .group(across);
     s.add("standby", options_.standbys, "HOST:PORT[,...]",
-          "With --recovery: aggregators (ATP: parameter servers) that serve while none of the others can")
+          "With --recovery: aggregators (ATP: parameter servers) that serve while all of --switch (--ps) are unreachable")
         .group(across);
     s.add("survivors", options_.survivors, "N",
           "With --recovery: fewest ranks with which the job continues at once, without those that died; 0: it waits for all")
@@ -280,10 +280,10 @@ class BenchCommand final : public Command {
     if (options_.collective != CollectiveName::all_reduce && options_.recovery_seconds > 0) {
       throw UsageError(std::string("--recovery requires bench all-reduce, not ") + to_string(options_.collective));
     }
-    for (const auto* name : {"survivors", "standby"}) {
-      if (!settings().origin(name).empty() && options_.recovery_seconds == 0)
-        throw UsageError(settings().origin(name) + " requires --recovery SECONDS");
-    }
+    if (options_.recovery_seconds == 0 && options_.survivors > 0)
+      throw UsageError("--survivors requires recovery: add --recovery SECONDS");
+    if (options_.recovery_seconds == 0 && !options_.standbys.empty())
+      throw UsageError("--standby requires recovery: add --recovery SECONDS");
     if (options_.back_to_back && options_.recovery_seconds > 0) {
       throw UsageError("--back-to-back and --recovery exclude each other");
     }

@@ -29,7 +29,7 @@ sim::RedPlan read_red(TableReader& reader) {
   red.least_bytes = reader.bytes("min", 0);
   red.most_bytes = reader.bytes("max", 0);
   if (red.most_bytes <= red.least_bytes)
-    throw reader.error("max", "must be above min: drops become likelier from one length of the queue to the other");
+    throw reader.error("max", "must be above min: the drop probability grows between these two queue lengths");
   red.most_chance = reader.real("probability", red.most_chance, 0, 1);
   red.weight = reader.real("weight", red.weight, 1e-6, 1);
   red.marks = reader.flag("mark", false);
@@ -168,7 +168,7 @@ sim::Topology read_network(TableReader& reader) {
     for (sim::LinkId link = 0; link < topology.links(); ++link) {
       if (topology.upper(link) == sim::no_node) continue;
       if (topology.port(link, true).bits_per_second == 0 || topology.port(link, false).bits_per_second == 0)
-        throw reader.error("pfc", "requires a rate of each link, and " + topology.link_name(link) + " has none");
+        throw reader.error("pfc", "requires that every link has a rate: set the rate of link " + topology.link_name(link));
     }
   }
   reader.end();

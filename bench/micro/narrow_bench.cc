@@ -218,24 +218,14 @@ BENCHMARK(float16_in_place)->Arg(2)->Arg(8)->Arg(64);
 BENCHMARK(exact<DType::bfloat16>)->Name("bfloat16_exact")->Arg(2)->Arg(8)->Arg(64);
 BENCHMARK(exact<DType::float16>)->Name("float16_exact")->Arg(2)->Arg(8)->Arg(64);
 BENCHMARK(quantize_block);
-BENCHMARK(sum_planes<DType::bfloat16>)
-    ->Name("sum_planes/bfloat16")
-    ->Iterations(200)
-    ->Arg(2)
-    ->Arg(4)
-    ->Arg(8)
-    ->Arg(32)
-    ->Arg(256);
-BENCHMARK(sum_planes<DType::float16>)
-    ->Name("sum_planes/float16")
-    ->Iterations(200)
-    ->Arg(2)
-    ->Arg(4)
-    ->Arg(8)
-    ->Arg(32)
-    ->Arg(256);
-BENCHMARK(sum_planes<block8>)->Name("sum_planes/8_bits")->Iterations(200)->Arg(2)->Arg(4)->Arg(8)->Arg(32)->Arg(256);
-BENCHMARK(sum_planes<block4>)->Name("sum_planes/4_bits")->Iterations(200)->Arg(2)->Arg(4)->Arg(8)->Arg(32)->Arg(256);
+void with_ranks(benchmark::internal::Benchmark* sum) {
+  sum->Iterations(200);
+  for (const std::int64_t ranks : {2, 4, 8, 32, 256}) sum->Arg(ranks);
+}
+BENCHMARK(sum_planes<DType::bfloat16>)->Name("sum_planes/bfloat16")->Apply(with_ranks);
+BENCHMARK(sum_planes<DType::float16>)->Name("sum_planes/float16")->Apply(with_ranks);
+BENCHMARK(sum_planes<block8>)->Name("sum_planes/8_bits")->Apply(with_ranks);
+BENCHMARK(sum_planes<block4>)->Name("sum_planes/4_bits")->Apply(with_ranks);
 
 }  // namespace
 }  // namespace netsum

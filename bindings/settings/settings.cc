@@ -170,10 +170,10 @@ Settings read(const Lookup& lookup, Settings settings) {
   }
   options.standbys = reader.addresses("NETSUM_STANDBY");
   if (!options.standbys.empty() && options.recovery.count() == 0)
-    throw Reader::bad("NETSUM_STANDBY requires NETSUM_RECOVERY: for how many seconds ranks look for an aggregator");
+    throw Reader::bad("NETSUM_STANDBY requires NETSUM_RECOVERY: set it to the seconds that ranks may take to join again");
   reader.number("NETSUM_SURVIVORS", options.survivors, 0U, max_world_size);
   if (options.survivors > 0 && options.recovery.count() == 0)
-    throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY: for how many seconds fewer ranks wait for others");
+    throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY: set it to the seconds that too few ranks wait for more");
   if (options.recovery.count() > 0 && memory == SharedMemory::required) {
     throw Reader::bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
   }

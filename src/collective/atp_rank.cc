@@ -40,7 +40,6 @@ class AtpRank final : public RankProtocol {
   }
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
-  [[nodiscard]] bool can_pass_switch() const override { return true; }
   void pass_switch() override { settings_.switch_address.clear(); }
 
   [[nodiscard]] Reach reach(Time deadline) override {

@@ -145,11 +145,13 @@ std::unique_ptr<Attempt> attempt_with(Options options, const MakeRank& make, Tim
   return agreement;
 }
 
+[[nodiscard]] bool is_in(const std::vector<std::string>& addresses, const std::string& address) {
+  return std::find(addresses.begin(), addresses.end(), address) != addresses.end();
+}
+
 void reach_all(Attempt& attempt, Time deadline) {
   attempt.reach = attempt.protocol->reach(deadline);
-  const auto& standbys = attempt.options.standbys;
-  for (Site& site : attempt.reach.sites)
-    site.standby = std::find(standbys.begin(), standbys.end(), site.address) != standbys.end();
+  for (Site& site : attempt.reach.sites) site.standby = is_in(attempt.options.standbys, site.address);
   if (attempt.options.private_sums) attempt.reach.agreement = drawn_agreement(*attempt.options.private_sums);
   claim_queues(attempt.options, attempt.reach);
   warn_of_buffers(attempt.options, attempt.reach);
@@ -176,8 +178,7 @@ void check(const Options& options, const RankProtocol& protocol) {
     if (const std::string error = rules.check_packet(options.packet_elements); !error.empty()) throw bad(error);
   }
   if (const std::string error = session::check_slots(options.slots); !error.empty()) throw bad(error);
-  if (const std::string own = protocol.switch_address();
-      std::find(options.aggregators.begin(), options.aggregators.end(), own) != options.aggregators.end()) {
+  if (const std::string own = protocol.switch_address(); is_in(options.aggregators, own)) {
     throw bad(own +
               " is this rank's switch, and also one of the aggregators above it: name different daemons, or no switch");
   }
@@ -209,8 +210,8 @@ void check(const Options& options, const RankProtocol& protocol) {
     throw bad("a job has at most " + std::to_string(session::most_aggregators) + " aggregators, not " +
               std::to_string(options.aggregators.size() + options.standbys.size()));
   for (const std::string& address : options.standbys) {
-    if (std::find(options.aggregators.begin(), options.aggregators.end(), address) != options.aggregators.end())
-      throw bad(address + " is named as an aggregator and as a standby: name it once");
+    if (is_in(options.aggregators, address))
+      throw bad("address " + address + " is in both the aggregators and the standbys: remove it from one of them");
   }
   if (options.survivors > options.world_size)
     throw bad("survivors must be at most the world size, " + std::to_string(options.world_size) + ", not " +
@@ -222,19 +223,16 @@ void check(const Options& options, const RankProtocol& protocol) {
 }
 
 std::unique_ptr<Attempt> prepare(Options options, const MakeRank& make, Time deadline) {
-  const auto is_standby = [&](const std::string& address) {
-    return std::find(options.standbys.begin(), options.standbys.end(), address) != options.standbys.end();
-  };
   std::vector<std::string> found;
   if (options.recovery.count() > 0 && options.aggregators.size() > 1)
     found = reachable_ones(options, std::min(deadline, now() + reach_first), true);
   for (const std::string& address : options.aggregators) {
-    if (found.empty() || is_standby(address) || std::find(found.begin(), found.end(), address) != found.end()) continue;
+    if (found.empty() || is_in(options.standbys, address) || is_in(found, address)) continue;
     if (options.log)
       options.log("warning: aggregator " + address + " cannot be reached: job '" + options.job + "' begins without it");
   }
   if (found.empty()) {
-    std::erase_if(options.aggregators, is_standby);
+    std::erase_if(options.aggregators, [&](const std::string& address) { return is_in(options.standbys, address); });
   } else {
     options.aggregators = std::move(found);
   }
@@ -246,7 +244,6 @@ std::unique_ptr<Attempt> prepare(Options options, const MakeRank& make, Time dea
 std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, std::uint32_t packet_elements, bool past,
                                        Time deadline) {
   options.packet_elements = packet_elements;
-  const bool survivors = options.survivors != 0;
   std::vector<std::string> found = reachable_ones(options, std::min(deadline, now() + reach_again), false);
   if (found.empty()) {
     throw Error(ErrorCode::unreachable, options.aggregators.size() == 1
@@ -258,11 +255,11 @@ std::unique_ptr<Attempt> prepare_again(Options options, const MakeRank& make, st
   RankProtocol& protocol = *attempt->protocol;
   const std::string at = protocol.switch_address();
   const Time answers_by = std::min(deadline, now() + reach_again);
-  if (protocol.can_pass_switch() && !at.empty() && (past || !reachable(attempt->options, at, answers_by, false))) {
+  if (!at.empty() && (past || !reachable(attempt->options, at, answers_by, false))) {
     protocol.pass_switch();
     attempt->past_switch = true;
   }
-  reach_all(*attempt, std::min(deadline, now() + (survivors ? paths_of_survivors : paths_again)));
+  reach_all(*attempt, std::min(deadline, now() + (attempt->options.survivors != 0 ? paths_of_survivors : paths_again)));
   return attempt;
 }
 

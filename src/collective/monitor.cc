@@ -33,7 +33,7 @@ session::Rank::Config config_of(const Options& options, const RankProtocol& prot
   config.aggregators.insert(config.aggregators.end(), options.standbys.begin(), options.standbys.end());
   config.standbys = static_cast<std::uint32_t>(options.standbys.size());
   config.predecessor = protocol.predecessor();
-  if (protocol.can_pass_switch()) config.switch_address = protocol.switch_address();
+  config.switch_address = protocol.switch_address();
   config.recovers = options.recovery.count() > 0;
   config.recovery = runtime::bounded(options.recovery);
   config.survivors = options.survivors;
@@ -54,10 +54,7 @@ std::string in_words(const RankSet& members, std::uint32_t world_size) {
 }  // namespace
 
 Monitor::Monitor(const Options& options, MakeRank make)
-    : options_(options),
-      make_(std::move(make)),
-      switch_address_(make_(options_)->switch_address()),
-      rank_(config_of(options_, *make_(options_)), *this) {
+    : options_(options), make_(std::move(make)), rank_(config_of(options_, *make_(options_)), *this) {
   if (options.first_operation) progress_ = {*options.first_operation, *options.first_operation, {}};
 }
 
@@ -354,12 +351,10 @@ void Monitor::carry_out(const session::Rank::Beat& beat) {
 }
 
 void Monitor::carry_out(const session::Rank::Look& look) {
-  const std::string& address =
-      look.number == session::Rank::own_switch ? switch_address_ : options_.aggregators[look.number];
   looking_.erase(look.number);
   try {
     const auto client =
-        looking_.try_emplace(look.number, control::ClientOptions{address, options_.token, options_.tls_ca}).first;
+        looking_.try_emplace(look.number, control::ClientOptions{look.address, options_.token, options_.tls_ca}).first;
     client->second.begin_hello(std::chrono::duration_cast<milliseconds>(session::look_patience));
   } catch (const Error&) {  // the CA's file is being replaced
     looking_.erase(look.number);

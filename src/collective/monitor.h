@@ -86,7 +86,6 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
 
   const Options options_;
   const MakeRank make_;
-  const std::string switch_address_;
   session::Rank rank_;  // of the driving thread, like the members up to the empty line
   std::uint64_t attempts_ = 0;
   std::unique_ptr<Joining> joining_;

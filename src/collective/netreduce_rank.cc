@@ -74,8 +74,7 @@ class RingRank : public RankProtocol {
   }
 
   [[nodiscard]] std::string switch_address() const override { return settings_.switch_address; }
-  // Sums of floats are formed in the tree's order, so they may have other last bits then.
-  [[nodiscard]] bool can_pass_switch() const override { return true; }
+  // Then sums of floats, which are formed in the tree's order, may have other last bits.
   void pass_switch() override { settings_.switch_address.clear(); }
 
   [[nodiscard]] std::optional<std::uint32_t> predecessor() const override {

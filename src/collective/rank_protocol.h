@@ -52,9 +52,7 @@ class RankProtocol {
 
   // The switch that the rank is at; empty: none.
   [[nodiscard]] virtual std::string switch_address() const { return {}; }
-  // Recovery, if that switch cannot be reached: whether the rank can go around it, and join without one.
-  [[nodiscard]] virtual bool can_pass_switch() const { return false; }
-  virtual void pass_switch() {}
+  virtual void pass_switch() {}  // recovery, if that does not answer: the rank joins without one
 
   // The only rank whose packets arrive here, if there is one.
   [[nodiscard]] virtual std::optional<std::uint32_t> predecessor() const { return std::nullopt; }

@@ -5,8 +5,7 @@
 namespace netsum::session {
 
 RankSet refined(const RankSet& missing, const Placement& placement, const std::string& switch_id, const RankSet& of_switch) {
-  const auto both = [](const RankSet& a, const RankSet& b) { return a.minus(a.minus(b)); };
-  const RankSet told = both(missing, of_switch);
+  const RankSet told = missing.in_both(of_switch);
   if (told.empty()) return missing;
   RankSet below;
   for (std::uint32_t rank = 0; rank < placement.switch_of_rank.size(); ++rank) {
@@ -14,7 +13,7 @@ RankSet refined(const RankSet& missing, const Placement& placement, const std::s
     while (at != Placement::at_server && placement.switches[at] != switch_id) at = placement.parent_of_switch[at];
     if (at != Placement::at_server) below.insert(rank);
   }
-  const RankSet named = both(told, below);
+  const RankSet named = told.in_both(below);
   return named.empty() ? missing : missing.minus(below).united(named);
 }
 

@@ -174,7 +174,7 @@ void Rank::look_for(Aggregator& aggregator, std::size_t number, Time now) {
   if (aggregator.looking || now < aggregator.next_look) return;
   aggregator.looking = true;
   aggregator.next_look = now + look_interval;
-  actions_.emplace_back(Look{number});
+  actions_.emplace_back(Look{number, number == own_switch ? config_.switch_address : config_.aggregators[number]});
 }
 
 void Rank::on_looked(std::size_t number, bool answers, Time now) {

@@ -73,6 +73,7 @@ class Rank {
   // Find out whether an aggregator that does not serve the job answers, within look_patience; then on_looked().
   struct Look {
     std::size_t number = 0;  // of Config::aggregators; own_switch: the switch that the rank goes around
+    std::string address;
   };
   // Say goodbye, once.
   struct Leave {

@@ -145,11 +145,11 @@ TEST(ScenarioFile, ErrorsOfQueuesAndPausesNameFileLineAndKey) {
             complaint(network("pfc = { xoff = \"1kB\" }")).find("test.toml, line 4: `network.pfc.priorities` is missing: "));
   EXPECT_EQ("test.toml, line 4: `network.pfc.xon` must be below xoff",
             complaint(network("pfc = { priorities = [0], xoff = \"1kB\", xon = \"1kB\" }")));
-  EXPECT_EQ("test.toml, line 3: `network.pfc` requires a rate of each link, and h0 has none",
+  EXPECT_EQ("test.toml, line 3: `network.pfc` requires that every link has a rate: set the rate of link h0",
             complaint("[network]\nhosts = 2\npfc = { priorities = [0], xoff = \"1kB\" }\n[[job]]\nelements = 10\n"));
   EXPECT_EQ(
-      "test.toml, line 4: `network.trunk.red.max` must be above min: drops become likelier from one length of the queue "
-      "to the other",
+      "test.toml, line 4: `network.trunk.red.max` must be above min: the drop probability grows between these two "
+      "queue lengths",
       complaint(network("trunk = { red = { min = \"9kB\", max = \"3kB\" } }")));
   EXPECT_EQ("test.toml, line 5: `job[0].priority` is an integer from 0 to 7",
             complaint(small + std::string("priority = 8")));

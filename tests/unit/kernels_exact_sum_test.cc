@@ -172,9 +172,10 @@ TEST_P(ExactSums, AreShort) {
   EXPECT_GE(4U, sum.sum.parts());
 }
 
-// Those of blocks as one switch adds them, where float32 does not round.
-TEST_P(ExactSums, OfBlocksAreThoseOfOneSwitch) {
-  if (!has_blocks(type)) GTEST_SKIP() << "no blocks";
+class ExactBlockSums : public ExactSums {};
+
+// As one switch adds them, where float32 does not round.
+TEST_P(ExactBlockSums, AreThoseOfOneSwitch) {
   Random random(3);
   const std::size_t elements = type == block4 ? 33 * 3 + 5 : 65 * 3 + 5;
   std::vector<Bytes> payloads;
@@ -200,6 +201,10 @@ std::string name(const ::testing::TestParamInfo<std::tuple<std::int64_t, DType>>
 INSTANTIATE_TEST_SUITE_P(AllTargets, ExactSums,
                          ::testing::Combine(::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                                             ::testing::Values(DType::float16, DType::bfloat16, block8, block4)),
+                         name);
+INSTANTIATE_TEST_SUITE_P(AllTargets, ExactBlockSums,
+                         ::testing::Combine(::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                                            ::testing::Values(block8, block4)),
                          name);
 
 }  // namespace

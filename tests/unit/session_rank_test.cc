@@ -110,6 +110,16 @@ class RankTest : public testing::Test, protected Rank::Operations {
     rank->on_timer(start);
     EXPECT_EQ((Names{"cancel 0", "start", "look 0", "beat 0 20"}), actions());
   }
+  // It ran at the switch rack:1, and joins again.
+  void lose_switch(const std::string& lost) {
+    at_switch = "rack:1";
+    run(true);
+    HeartbeatReply failed{HeartbeatReply::State::failed, "the job requires switch " + lost, {}, {}};
+    failed.lost_switch = lost;
+    rank->on_reply(0, failed, start);
+    rank->on_timer(start + pause);
+    static_cast<void>(actions());
+  }
   // Where it is about to join.
   void expect_sites(const std::vector<std::string>& addresses) {
     std::vector<std::string> tried;
@@ -519,13 +529,7 @@ TEST_F(RankTest, DoesNotWaitLongForTheLastAggregatorToDecide) {
 
 // Its own switch does not answer the aggregator, or this rank. Once it answers, the rank is at it again.
 TEST_F(RankTest, GoesAroundItsSwitchWhileThatIsGone) {
-  at_switch = "rack:1";
-  run(true);
-  HeartbeatReply lost_switch{HeartbeatReply::State::failed, "the job requires switch rack:1", {}, {}};
-  lost_switch.lost_switch = "rack:1";
-  rank->on_reply(0, lost_switch, start);
-  rank->on_timer(start + pause);
-  static_cast<void>(actions());
+  lose_switch("rack:1");
   EXPECT_TRUE(past_switch);
   rank->on_prepared({"a:1", "b:2"}, never, start + pause, true);
   rank->on_admitted(0, admission(30), start + pause);
@@ -545,13 +549,7 @@ TEST_F(RankTest, GoesAroundItsSwitchWhileThatIsGone) {
 }
 
 TEST_F(RankTest, AnotherSwitchsEndIsNotItsOwn) {
-  at_switch = "rack:1";
-  run(true);
-  HeartbeatReply lost_switch{HeartbeatReply::State::failed, "the job requires switch rack:2", {}, {}};
-  lost_switch.lost_switch = "rack:2";
-  rank->on_reply(0, lost_switch, start);
-  rank->on_timer(start + pause);
-  static_cast<void>(actions());
+  lose_switch("rack:2");
   EXPECT_FALSE(past_switch);
 }
 
