@@ -22,7 +22,7 @@ constexpr std::size_t at_versions = chunk_header_bytes, at_run_reserved = at_ver
 
 constexpr std::size_t at_place = chunk_header_bytes, at_part = at_place + 2, at_parts = at_part + 1;
 
-static_assert(static_cast<std::uint8_t>(Type::sum_part) <= type_bits);
+static_assert(last_type <= type_bits);
 
 constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge | flag_later;
 
@@ -146,9 +146,7 @@ ParseError parse_common(std::span<const std::byte> bytes, Common& out) {
   if (bytes.size() < common_bytes) return ParseError::truncated;
   if (byte_at(bytes, at_version) != version) return ParseError::version;
   const auto type = static_cast<std::uint8_t>(byte_at(bytes, at_type) & type_bits);
-  if (type < static_cast<std::uint8_t>(Type::contribution) || type > static_cast<std::uint8_t>(Type::sum_part)) {
-    return ParseError::type;
-  }
+  if (type < static_cast<std::uint8_t>(Type::contribution) || type > last_type) return ParseError::type;
   // A bit flip cannot turn a checked packet into a valid one of another kind, which has 0 in the checksum's place.
   const auto integrity = static_cast<std::uint8_t>(byte_at(bytes, at_type) >> integrity_shift);
   const std::uint32_t expected = integrity == checksummed ? checksum_of(bytes) : 0;

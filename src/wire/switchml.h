@@ -75,6 +75,7 @@ enum class Type : std::uint8_t {
   acknowledgements = 13,
   sum_part = 14,  // upstream, from a switch: a part of its sum of short floats
 };
+inline constexpr auto last_type = static_cast<std::uint8_t>(Type::sum_part);
 
 struct Common {
   Type type{};

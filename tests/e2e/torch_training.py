@@ -328,7 +328,7 @@ class Training(unittest.TestCase):
             run("recorded", 2, environment={"NETSUM_FLIGHT_RECORD": f"{folder}/rank_"})
             printed = subprocess.run([REPLAY, f"{folder}/rank_0", f"{folder}/rank_1", "--output", f"{folder}/replay.toml"],
                                      capture_output=True, text=True, check=True).stdout
-            self.assertRegex(printed, "2 ranks, [5-8] steps of 2 all-reduces")
+            self.assertRegex(printed, "2 ranks, [5-8] steps, 2 all-reduces per step")
             report = json.loads(subprocess.run([torch_support.NETSUM, "simulate", "--scenario", f"{folder}/replay.toml", "--json"],
                                                capture_output=True, text=True, check=True).stdout)
         calls = [bucket["elements"] for bucket in report["jobs"][0]["buckets"]]

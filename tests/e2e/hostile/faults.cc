@@ -128,7 +128,7 @@ Bytes Meddler::garbage() {
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_.next());
   if (bytes.size() < wire::switchml::common_bytes || random_.chance(0.3)) return bytes;
   bytes[at_version] = std::byte{wire::switchml::version};
-  bytes[at_type] = static_cast<std::byte>(random_.between(1, 10) | checksummed);
+  bytes[at_type] = static_cast<std::byte>(random_.between(1, wire::switchml::last_type) | checksummed);
   store_le(bytes.data() + at_sender, std::uint16_t{0});
   if (random_.chance(0.5)) wire::switchml::seal(bytes);
   return bytes;
@@ -147,7 +147,9 @@ Bytes Meddler::misshapen(std::span<const std::byte> packet) {
       p[at_version] = static_cast<std::byte>(random_.between(3, 255));
       break;
     case 1:
-      p[at_type] = static_cast<std::byte>(random_.between(11, 15) | checksummed);
+      // One of the free ones, or 0.
+      p[at_type] = static_cast<std::byte>((random_.between(wire::switchml::last_type + 1, 16) & wire::switchml::type_bits) |
+                                          checksummed);
       break;
     case 2:
       p[at_type] |= static_cast<std::byte>(random_.between(2, 15) << 4);
