@@ -112,10 +112,10 @@ void AggregatorHost::on_call(const ControlCall& call, Time now) {
       aggregator_.on_view(beat->job_epoch, std::move(view), now);
       if (fails) settle(now);
     }
-    surroundings_.reply(
-        id(), call.from,
-        {call.number, id(),
-         aggregator_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, call.tenant, now, beat->call, beat->seen)});
+    surroundings_.reply(id(), call.from,
+                        {call.number, id(),
+                         aggregator_.heartbeat(beat->job_epoch, beat->rank, beat->rank_epoch, call.tenant, now, beat->call,
+                                               beat->seen, beat->pace)});
   } else if (const auto* close = std::get_if<CloseCall>(&call.what)) {
     aggregator_.closed(close->job_epoch, close->rank, close->rank_epoch, now);
   } else if (const auto* leave = std::get_if<LeaveCall>(&call.what)) {

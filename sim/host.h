@@ -27,6 +27,7 @@ struct BeatCall {
   std::uint32_t rank = 0, rank_epoch = 0;
   std::string call{};
   session::SiteSet seen{};
+  session::Pace pace{};
 };
 struct CloseCall {  // the connection of a rank that ran was lost
   std::uint64_t job_epoch = 0;

@@ -132,6 +132,13 @@ Operation draw_other(Random& random, Operation call) {
   return call;
 }
 
+void leave_stragglers(Random& random, JobPlan& job, const Limits& limits) {
+  job.straggler_deadline = std::chrono::ceil<milliseconds>(log_uniform(random, milliseconds(2), milliseconds(500)));
+  job.straggle = 0.25;
+  job.straggle_for = log_uniform(random, milliseconds(20), seconds(4));
+  job.attempts = limited(job.attempts + 40, limits.attempts);  // a life ends for each
+}
+
 JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   const Settings& settings = scenario.settings;
   const Limits& limits = settings.limits;
@@ -164,6 +171,7 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
     if (leaving) {
       const std::uint32_t least = scenario.aggregators > 1 ? job.workers / 2 + 1 : 1;
       job.survivors = static_cast<std::uint32_t>(recovery.between(least, job.workers));
+      if (recovery.chance(0.4)) leave_stragglers(recovery, job, limits);
     }
     if (job.recovers && scenario.aggregators > 1 && recovery.chance(0.5)) job.standbys = 1;
   }

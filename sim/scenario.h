@@ -87,10 +87,11 @@ struct JobPlan {
   Duration straggle_for{};
   std::uint32_t attempts = 1;  // joins per rank before it gives up
   Duration operation_deadline{};
-  bool recovers = false;        // ranks rejoin after a failure and continue where they were
-  std::uint32_t survivors = 0;  // if so: fewest ranks with which the job goes on without others
-  std::uint32_t standbys = 0;   // and how many aggregators, the last ones, serve only if the others cannot
-  bool impatient = false;       // the deadline may be too short for the network
+  bool recovers = false;                            // ranks rejoin after a failure and continue where they were
+  std::uint32_t survivors = 0;                      // if so: fewest ranks with which the job goes on without others
+  std::chrono::milliseconds straggler_deadline{0};  // with survivors: session::JoinRequest's; the last call waits for all
+  std::uint32_t standbys = 0;  // and how many aggregators, the last ones, serve only if the others cannot
+  bool impatient = false;      // the deadline may be too short for the network
   // A rank that issues another call.
   struct Mismatch {
     std::uint32_t rank = 0;

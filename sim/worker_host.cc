@@ -57,6 +57,7 @@ void WorkerHost::launch(Time now) {
   config.predecessor = protocol_.predecessor(place_.rank, plan().workers);
   config.recovers = plan().recovers;
   config.survivors = plan().survivors;
+  config.straggler_deadline = plan().straggler_deadline;
   config.silence = heartbeat_timeout;
   config.pause = [this] {
     return random_.between(Duration(std::chrono::milliseconds(10)), Duration(std::chrono::seconds(2)));
@@ -73,7 +74,7 @@ void WorkerHost::carry_out(Time now) {
     for (const auto& action : actions) {
       std::visit([&](const auto& a) { carry_out(a, now); }, action);
     }
-    const bool given_up = rank_->waiting() && attempt_ == plan().attempts;
+    const bool given_up = rank_->waiting() && !rank_->aside() && attempt_ >= plan().attempts;
     if (!rank_->ended() && !given_up) continue;
     rank_.reset();
     probing_ = false;
@@ -90,6 +91,7 @@ void WorkerHost::call(std::size_t site, std::uint64_t number, What what) {
 
 void WorkerHost::carry_out(const session::Rank::Prepare& prepare, Time now) {
   ++attempt_;
+  if (rank_->aside()) ++tally_.events["looked_in_while_late"];
   join_deadline_ = prepare.again ? now + scenario_.connect_deadline : prepare.deadline;
   const std::vector<std::string> all = addresses(aggregators_);
   past_switch_ = prepare.past_switch;
@@ -193,7 +195,7 @@ void WorkerHost::carry_out(const session::Rank::Cancel& cancel, Time) {
 void WorkerHost::carry_out(const session::Rank::Beat& beat, Time) {
   sites_[beat.site].beat = next_call_++;
   call(beat.site, sites_[beat.site].beat,
-       BeatCall{beat.life.job_epoch, place_.rank, beat.life.rank_epoch, beat.call, beat.seen});
+       BeatCall{beat.life.job_epoch, place_.rank, beat.life.rank_epoch, beat.call, beat.seen, beat.pace});
 }
 
 void WorkerHost::carry_out(const session::Rank::Look& look, Time now) {
@@ -260,6 +262,7 @@ void WorkerHost::carry_out(const session::Rank::Start& start, Time now) {
   for (std::size_t i = 0; i < sites_.size(); ++i)
     connected_[sites_[i].number] = {admissions[i].job_epoch, place_.rank, admissions[i].rank_epoch};
   members_ = admissions.front().resumption.members;
+  late_ = admissions.front().aside;
   witness_.began(place_.job, place_.rank, job_epochs_, process(), members_, admissions.front().life);
   const auto lanes = static_cast<std::uint32_t>(scenario_.lanes * sites_.size());
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
@@ -309,6 +312,7 @@ void WorkerHost::resume(const stream::Resumption& resumption) {
       ++tally_.events["result_replayed"];
     }
     next.sent = sent;
+    next.has_result = resumption.replays.contains(sent.number);
     next.lanes_remaining = static_cast<std::uint32_t>(lanes_.size());
     under_way_.push_back(std::move(next));
   }
@@ -333,13 +337,19 @@ void WorkerHost::issue(Time now) {
   next.sent = log_ ? log_->issue(next.call) : next.call;
   next.issued = now;
   next.deadline = after(now, plan().operation_deadline);
-  next.lanes_remaining = static_cast<std::uint32_t>(lanes_.size());
+  next.lanes_remaining = std::max(1U, static_cast<std::uint32_t>(lanes_.size()));  // none: of a rank that is late
   under_way_.push_back(std::move(next));
   schedule_issue(now);
 }
 
 void WorkerHost::submit(Lane& lane, Time now) {
-  while (lane.queued < under_way_.size() && lane.lane->submit(under_way_[lane.queued].sent, now, *lane.sink)) ++lane.queued;
+  // The last call waits for all (runtime/worker_engine.cc).
+  const auto held = [&](const UnderWay& operation) {
+    return !late_.empty() && operation.call.number + 1 == plan().calls.size() && !operation.has_result;
+  };
+  while (lane.queued < under_way_.size() && !held(under_way_[lane.queued]) &&
+         lane.lane->submit(under_way_[lane.queued].sent, now, *lane.sink))
+    ++lane.queued;
 }
 
 void WorkerHost::collect(Lane& lane, Time now) {
@@ -354,6 +364,7 @@ void WorkerHost::collect(Lane& lane, Time now) {
     witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epochs_, summed);
     program_->completed(done->call, done->tensor, now);
     ++delivered_;
+    free_since_ = now;
   }
   // A lane may complete operations out of order; they are removed from the front.
   while (!under_way_.empty() && under_way_.front().lanes_remaining == 0) {
@@ -375,6 +386,10 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
     return late;
   });
   if (rank_ && !rank_->running()) {
+    while (rank_->aside() && now >= next_issue_) {
+      ++tally_.events["called_late"];
+      issue(now);
+    }
     rank_->on_timer(now);
     carry_out(now);
   }
@@ -465,6 +480,17 @@ std::optional<WorkerHost::Overdue> WorkerHost::overdue(Time now) {
   return Overdue{late->call.number, stream::to_string(late->call), plan().operation_deadline};
 }
 
+session::Pace WorkerHost::pace(Time now) {
+  session::Pace pace{false, next_operation_, std::chrono::duration_cast<std::chrono::milliseconds>(now - free_since_)};
+  for (const UnderWay& operation : under_way_) {
+    if (operation.lanes_remaining == 0 || operation.replay) continue;
+    const bool last = operation.call.number + 1 == plan().calls.size();
+    const Time since = last ? now : operation.issued;
+    return {true, operation.call.number, std::chrono::duration_cast<std::chrono::milliseconds>(now - since)};
+  }
+  return pace;
+}
+
 std::optional<session::Stall> WorkerHost::oldest_stall() {
   std::optional<session::Stall> oldest;
   for (const Lane& lane : lanes_) {
@@ -488,7 +514,9 @@ void WorkerHost::say_failed(const Error& error) {
 
 void WorkerHost::carry_out(const session::Rank::Suspend& suspend, Time) {
   say_failed(suspend.cause);
+  const Time next = next_issue_;
   close_lanes();
+  if (plan().straggler_deadline.count() != 0) next_issue_ = next;  // the program goes on
 }
 
 void WorkerHost::carry_out(const session::Rank::Retry& retry, Time) {
@@ -563,7 +591,8 @@ void WorkerHost::die() {
 
 Time WorkerHost::next_wake() const {
   if (!rank_) return next_launch_;
-  Time next = std::min({rank_->next_timeout(), next_issue_, parting_, reached_by_});
+  Time next = std::min({rank_->next_timeout(), parting_, reached_by_});
+  if (rank_->running() || rank_->aside()) next = std::min(next, next_issue_);
   for (const auto& [number, looked] : looked_) next = std::min(next, looked.until);
   if (probing_) {
     for (const Site& site : sites_) next = std::min(next, site.probe->next_timeout());

@@ -93,7 +93,8 @@ class WorkerHost final : public Host, private session::Rank::Operations {
     std::vector<std::byte> tensor;
     Time issued{}, deadline = never;
     std::uint32_t lanes_remaining = 0;
-    bool replay = false;  // of an operation whose result this rank has
+    bool replay = false;      // of an operation whose result this rank has
+    bool has_result = false;  // some rank has it
   };
 
   [[nodiscard]] const JobPlan& plan() const { return scenario_.jobs[place_.job]; }
@@ -145,6 +146,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   [[nodiscard]] std::optional<session::Stall> oldest_stall() override;
   [[nodiscard]] std::string call(std::uint64_t operation) override;
   [[nodiscard]] std::optional<Overdue> overdue(Time now) override;
+  [[nodiscard]] session::Pace pace(Time now) override;
 
   void say_failed(const Error& error);
   void close_lanes();
@@ -155,7 +157,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   Tally& tally_;
   Place place_;
   std::vector<HostId> aggregators_;  // of the job
-  RankSet members_;                  // of the life that runs; empty: all ranks
+  RankSet members_, late_;           // of the life that runs; no members: all ranks
   const std::unique_ptr<Program> program_;
   Random random_;
   Time next_launch_{};                 // of the rank's process
@@ -180,6 +182,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   std::uint32_t restarts_ = 0;                        // of the process
   std::uint64_t next_operation_ = 0, delivered_ = 0;  // numbers; operations of former processes count
   Time next_issue_ = never, parting_ = never;
+  Time free_since_{};  // outside of calls
   std::deque<UnderWay> under_way_;
   std::vector<RxView> views_;  // of one lane, in a turn
 };

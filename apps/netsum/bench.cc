@@ -187,6 +187,10 @@ class BenchCommand final : public Command {
           "With --recovery: fewest ranks with which the job continues at once, without those that died; 0: it waits for all")
         .between(0, max_world_size)
         .group(across);
+    s.add("straggler-deadline-ms", options_.straggler_deadline_ms, "MS",
+          "With --survivors: a call ends without ranks that make it so much later than others; 0: it waits for all")
+        .between(0, 3'600'000)
+        .group(across);
     s.add("token-file", options_.token_file, "FILE", "File with the aggregator's secret in its first line").group(across);
     s.add("job-key-file", options_.job_key_file, "FILE",
           "With --private: file with a secret of the ranks in its first line (`openssl rand -hex 32` makes one)")
@@ -282,6 +286,8 @@ class BenchCommand final : public Command {
     }
     if (options_.recovery_seconds == 0 && options_.survivors > 0)
       throw UsageError("--survivors requires recovery: add --recovery SECONDS");
+    if (options_.survivors == 0 && options_.straggler_deadline_ms > 0)
+      throw UsageError("--straggler-deadline-ms requires survivors: add --survivors N");
     if (options_.recovery_seconds == 0 && !options_.standbys.empty())
       throw UsageError("--standby requires recovery: add --recovery SECONDS");
     if (options_.back_to_back && options_.recovery_seconds > 0) {
@@ -289,8 +295,9 @@ class BenchCommand final : public Command {
     }
     choose_threads();
     if (options_.local()) {
-      for (const auto* name : {"rank", "world-size", "recovery", "survivors", "standby", "token-file", "job-key-file",
-                               "tls-ca", "packet-security", "require-keys", "data-path", "verbs"}) {
+      for (const auto* name :
+           {"rank", "world-size", "recovery", "survivors", "straggler-deadline-ms", "standby", "token-file", "job-key-file",
+            "tls-ca", "packet-security", "require-keys", "data-path", "verbs"}) {
         if (!settings().origin(name).empty()) {
           throw UsageError(settings().origin(name) +
                            " needs --switch HOST:PORT: without it all workers run on this machine");

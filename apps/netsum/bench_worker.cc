@@ -80,6 +80,7 @@ Options communicator_options(const BenchOptions& options) {
   result.operation_deadline = milliseconds(options.deadline_seconds);
   result.recovery = milliseconds(options.recovery_seconds);
   result.survivors = options.survivors;
+  result.straggler_deadline = std::chrono::milliseconds(options.straggler_deadline_ms);
   result.standbys = transport::switch_list(options.standbys);
   result.token = read_token(options.token_file);
   if (options.private_sums)

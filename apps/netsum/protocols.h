@@ -23,7 +23,7 @@ struct ProtocolFlags {
   std::uint32_t packet_elements = 0;      // 0: chosen
   std::string switches, servers, spines;  // addresses; servers: ATP; spines: the others
   double loss = 0, recovery_seconds = 0;
-  std::uint32_t survivors = 0;
+  std::uint32_t survivors = 0, straggler_deadline_ms = 0;
   std::string standbys;  // addresses
   bool private_sums = false;
   std::string fixed_scale = "none";  // with private_sums

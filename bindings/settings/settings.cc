@@ -174,6 +174,9 @@ Settings read(const Lookup& lookup, Settings settings) {
   reader.number("NETSUM_SURVIVORS", options.survivors, 0U, max_world_size);
   if (options.survivors > 0 && options.recovery.count() == 0)
     throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY: set it to the seconds that too few ranks wait for more");
+  reader.seconds("NETSUM_STRAGGLER_SECONDS", options.straggler_deadline, 0, 3600);
+  if (options.straggler_deadline.count() > 0 && options.survivors == 0)
+    throw Reader::bad("NETSUM_STRAGGLER_SECONDS requires NETSUM_SURVIVORS: set it to the fewest ranks that a sum needs");
   if (options.recovery.count() > 0 && memory == SharedMemory::required) {
     throw Reader::bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
   }
@@ -234,6 +237,7 @@ std::vector<std::pair<std::string, std::string>> common_to_all_ranks(const Setti
                                  : "no"},
       {"NETSUM_STANDBY", joined(options.standbys, ",")},
       {"NETSUM_SURVIVORS", std::to_string(options.survivors)},
+      {"NETSUM_STRAGGLER_SECONDS", std::to_string(options.straggler_deadline.count()) + " ms"},
       {"NETSUM_RECOVERY", std::to_string(options.recovery.count()) + " ms"},
       {"NETSUM_TLS_CERT", settings.tls_cert.empty() ? "no" : "yes"},
       {"NETSUM_VERBS", netreduce == nullptr || netreduce->verbs.empty() ? "no" : "yes"},

@@ -136,6 +136,10 @@ struct Options {
   // only if fewer are left. 0: it waits for all. All ranks give the same. With several aggregators more than half of all
   // ranks. Requires recovery.
   std::uint32_t survivors = 0;
+  // A call ends without the ranks that have not made it so long after the first one, unless fewer than `survivors` are left.
+  // They get the same result once they make the call (docs/elastic.md). 0: never. All ranks give the same. Requires
+  // survivors.
+  std::chrono::milliseconds straggler_deadline{0};
   std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results kept for ranks that start again
   // The number of this rank's first call, if it is started again with its own state, e.g. from a checkpoint. Empty: it goes
   // on where the others are; Communicator::next_operation() then says where.
@@ -162,6 +166,7 @@ struct Options {
 struct CallOptions {
   std::optional<std::chrono::nanoseconds> deadline{};  // from the call; empty: Options::operation_deadline
   std::uint32_t tag = 0;                               // must be equal on all ranks
+  bool waits_for_all = false;      // Options::straggler_deadline does not end this call: all ranks give the same
   std::optional<double> factor{};  // sum and avg of floats: this rank's values are multiplied by it first, and rounded
   // Blocking calls, and Work::wait(): the thread calls this again and again while it waits for other ranks, and sleeps for
   // 0.1 ms at most in between. For the progress of another library, without which the others might never reach the call
@@ -259,6 +264,9 @@ class NETSUM_API Communicator {
   // job then. All ranks in the job call it, in the same order relative to the operations below; connect() of a new process
   // returns when they do. Its next call is that of the others after admit(), and its state is the caller's to bring.
   std::vector<std::uint32_t> admit(const CallOptions& call = {});
+  // With Options::straggler_deadline: how many of the next calls the other ranks have ended without this one, as last heard.
+  // They return at once, whatever this rank gives to them.
+  [[nodiscard]] std::uint64_t behind() const;
   // The number of the next call: the count of calls before it, in this process and in the rank's former processes.
   [[nodiscard]] std::uint64_t next_operation() const;
 

@@ -266,8 +266,8 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     const bool recovers = log.has_value();
     runtime::ThreadOptions threads = thread_options();
     threads.node = joined.node;
-    auto packets =
-        std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads, threads, on_failure, std::move(log));
+    auto packets = std::make_unique<WorkerEngine>(std::move(joined.lanes), options.threads, threads, on_failure,
+                                                  std::move(log), joined.late_ranks);
     WorkerEngine* const recovering = recovers ? packets.get() : nullptr;
     engine = std::move(packets);
     monitor->start(*engine, recovering);
@@ -321,6 +321,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     operation.tag += call.tag;
     const Time issued = runtime::now();
     auto pending = std::make_shared<PendingOperation>(operation, issued, after(issued, patience_of(call)));
+    pending->waits_for_all = call.waits_for_all;
     pending->meanwhile = call.while_waiting;
     return pending;
   }
@@ -564,6 +565,9 @@ std::vector<std::uint32_t> Communicator::admit(const CallOptions& call) {
 }
 std::vector<std::uint32_t> Communicator::members() const {
   return impl().members;
+}
+std::uint64_t Communicator::behind() const {
+  return Call(impl(), Call::any)->monitor->behind();
 }
 std::uint64_t Communicator::next_operation() const {
   return Call(impl())->next_operation;

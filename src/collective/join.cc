@@ -15,6 +15,7 @@
 #include "runtime/thread.h"
 #include "seal/private_sums.h"
 #include "session/check.h"
+#include "session/words.h"
 #include "transport/addresses/interfaces.h"
 #include "transport/datagram/lossy.h"
 #include "transport/system/numa.h"
@@ -218,6 +219,11 @@ void check(const Options& options, const RankProtocol& protocol) {
               std::to_string(options.survivors));
   if (options.survivors != 0 && options.recovery.count() <= 0)
     throw bad("survivors require recovery: set Options::recovery above 0");
+  if (options.straggler_deadline.count() < 0 || options.straggler_deadline > session::longest_straggler_deadline)
+    throw bad("the straggler deadline must be between 0 and " + session::in_seconds(session::longest_straggler_deadline) +
+              ", not " + session::in_seconds(options.straggler_deadline));
+  if (options.straggler_deadline.count() != 0 && options.survivors == 0)
+    throw bad("a straggler deadline requires survivors: set Options::survivors above 0");
   if (options.loss < 0 || options.loss >= 1) throw bad("loss must be at least 0 and below 1");
   protocol.check();
 }
@@ -306,6 +312,7 @@ Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admi
   const session::Admission& first = admissions.front();
   Joined joined;
   joined.resumption = first.resumption;
+  joined.late_ranks = !first.aside.empty();
   const RankSet& members = first.resumption.members;
   if (!members.empty()) {  // packets number the members
     attempt.options.rank = members.place_of(attempt.options.rank);

@@ -51,6 +51,7 @@ struct Joined {
   std::shared_ptr<LocalRanks> local;  // then there are no lanes
   std::optional<std::uint32_t> node;  // NUMA: of the interface towards the first aggregator
   stream::Resumption resumption;
+  bool late_ranks = false;  // the life began without some
 };
 // `admissions`: by site. The attempt's sockets move to the lanes.
 [[nodiscard]] Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admissions);

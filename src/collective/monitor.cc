@@ -37,6 +37,7 @@ session::Rank::Config config_of(const Options& options, const RankProtocol& prot
   config.recovers = options.recovery.count() > 0;
   config.recovery = runtime::bounded(options.recovery);
   config.survivors = options.survivors;
+  config.straggler_deadline = options.straggler_deadline;
   // With another aggregator to turn to.
   const bool soon = options.survivors != 0 && config.aggregators.size() > 1;
   config.silence = soon ? std::min(options.heartbeat_timeout, options.survivor_timeout) : options.heartbeat_timeout;
@@ -154,7 +155,7 @@ void Monitor::watch(Time deadline) {
   bool earlier = false;
   {
     const std::lock_guard lock(mutex_);
-    earlier = deadline < next_deadline_;
+    earlier = deadline < next_deadline_ || aside_;
     next_deadline_ = std::min(next_deadline_, deadline);
   }
   if (earlier) commands_.post([] {});
@@ -167,9 +168,15 @@ void Monitor::serve() {
     rank_.leave(failure.get());
   }
   turn();
-  const std::lock_guard lock(mutex_);
-  left_ = rank_.left();
-  knocked_ = !rank_.knocking().empty();
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = rank_.left();
+    knocked_ = !rank_.knocking().empty();
+    aside_ = rank_.aside();
+  }
+  if (!rank_.aside()) return;
+  rank_.on_timer(now());  // a call may have been made just before
+  carry_out();
 }
 
 void Monitor::turn() {
@@ -328,7 +335,7 @@ void Monitor::carry_out(const session::Rank::Start& start) {
     }
     aggregator_of_lane_ = std::move(joined.aggregator_of_lane);
     packet_elements_ = joined.packet_elements;
-    if (engine_ != nullptr) recovering_->resume(std::move(joined.lanes), joined.resumption);
+    if (engine_ != nullptr) recovering_->resume(std::move(joined.lanes), joined.resumption, joined.late_ranks);
   } catch (const Error& error) {
     return rank_.on_start_failed(error, now());
   }
@@ -346,7 +353,7 @@ void Monitor::carry_out(const session::Rank::Start& start) {
 
 void Monitor::carry_out(const session::Rank::Beat& beat) {
   const control::Life life{beat.life.job_epoch, options_.rank, beat.life.rank_epoch, {}};
-  clients_[beat.site]->begin_heartbeat({life, beat.call, beat.seen}, beat_deadline);
+  clients_[beat.site]->begin_heartbeat({life, beat.call, beat.seen, beat.pace}, beat_deadline);
   calling_[beat.site] = true;
 }
 
@@ -411,6 +418,12 @@ std::uint32_t Monitor::rank_at(std::uint32_t place) const {
 std::string Monitor::call(std::uint64_t operation) {
   const auto pending = engine_->find(operation);
   return pending ? stream::to_string(pending->operation) : "";
+}
+
+session::Pace Monitor::pace(Time now) {
+  const runtime::WorkerEngine::Pace pace = recovering_->pace();
+  const Duration since = std::max(Duration::zero(), now - pace.called.value_or(pace.free_since));
+  return {pace.called.has_value(), pace.next, std::chrono::duration_cast<milliseconds>(since)};
 }
 
 std::optional<Monitor::Overdue> Monitor::overdue(Time now) {

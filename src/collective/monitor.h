@@ -41,6 +41,7 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   [[nodiscard]] bool knocked();             // new processes wait to be let in
   void let_in();                            // session::Rank::let_in(); on return the lanes have ended, if it did
   void watch(Time deadline);                // an operation with this deadline was submitted
+  [[nodiscard]] std::uint64_t behind() const { return recovering_ == nullptr ? 0 : recovering_->behind(); }
   // Another thread failed the engine: tells the other ranks now, not when they miss this one.
   void engine_failed() {
     commands_.post([] {});
@@ -83,6 +84,7 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   [[nodiscard]] std::optional<session::Stall> oldest_stall() override;
   [[nodiscard]] std::string call(std::uint64_t operation) override;
   [[nodiscard]] std::optional<Overdue> overdue(Time now) override;
+  [[nodiscard]] session::Pace pace(Time now) override;
 
   const Options options_;
   const MakeRank make_;
@@ -109,6 +111,7 @@ class Monitor final : session::Rank::Operations, runtime::ProgressThread::Partic
   RankSet left_;
   std::optional<std::uint32_t> successor_;
   bool knocked_ = false;
+  bool aside_ = false;  // the next call wakes the thread
 
   std::shared_ptr<runtime::ProgressThread> thread_;  // between start() and stop()
 };

@@ -79,6 +79,7 @@ struct Beat {
   Life life;
   std::string call{};       // of the rank, in words, if ranks made different ones
   session::SiteSet seen{};  // aggregators that do not serve the job, and answer this rank
+  session::Pace pace{};     // in a job that goes on without stragglers
 };
 struct StatusRequest {};
 struct StatusReply {
@@ -186,6 +187,10 @@ void fields(Archive& a, Join& m) {
   a.number(37, "standbys", r.standbys);
   a.number(38, "site", r.site);
   a.ranks(39, "reached", r.reached);
+  a.duration(40, "straggler_deadline_ms", r.straggler_deadline);
+  a.message(41, "pace", r.pace);
+  a.ranks(42, "aside", r.aside);
+  a.flag(43, "set_aside", r.set_aside);
 }
 template <class Archive>
 void fields(Archive& a, Beat& m) {
@@ -194,6 +199,7 @@ void fields(Archive& a, Beat& m) {
   a.number(3, "rank_epoch", m.life.rank_epoch);
   a.text(4, "call", m.call, session::longest_call);
   a.ranks(5, "seen", m.seen);
+  a.message(6, "pace", m.pace);
 }
 template <class Archive>
 void fields(Archive& a, Life& m) {  // to leave
@@ -286,6 +292,12 @@ void fields(Archive& a, RankCall& m) {
 namespace netsum::session {
 
 template <class Archive>
+void fields(Archive& a, Pace& m) {
+  a.flag(1, "calls", m.calls);
+  a.number(2, "next", m.next);
+  a.duration(3, "since_ms", m.since);
+}
+template <class Archive>
 void fields(Archive& a, Admission& m) {
   a.number(1, "job_epoch", m.job_epoch);
   a.number(2, "rank_epoch", m.rank_epoch);
@@ -302,6 +314,7 @@ void fields(Archive& a, Admission& m) {
   a.text(15, "own", m.own, longest_own_grant);
   a.number(16, "life", m.life);
   a.ranks(17, "sites", m.sites);
+  a.ranks(18, "aside", m.aside);
 }
 
 template <class Archive>
@@ -318,6 +331,7 @@ void fields(Archive& a, HeartbeatReply& m) {
   a.ranks(10, "waiting", m.waiting);
   a.ranks(11, "returned", m.returned);
   a.text(12, "lost_switch", m.lost_switch, longest_name);
+  a.flag(13, "straggler", m.straggler);
 }
 // A job that an operator wants to end, or explained.
 template <class Archive>

@@ -216,7 +216,7 @@ struct Server::Impl {
     const Life& life = beat.life;
     life_of[request.connection] = {life.job_epoch, life.rank, life.rank_epoch};
     session::HeartbeatReply reply = aggregator.heartbeat(life.job_epoch, life.rank, life.rank_epoch,
-                                                         request.principal.tenant, now(), beat.call, beat.seen);
+                                                         request.principal.tenant, now(), beat.call, beat.seen, beat.pace);
     if (teller && reply.state == session::HeartbeatReply::State::running) reply.warning = teller->warning(life.job_epoch);
     return with(reply);
   }

@@ -34,8 +34,9 @@ class PendingOperation {
 
   // For the engine: what the lanes carry out, and how many of them have not finished.
   stream::Operation sent;
-  bool called = true;  // false: a replay for other ranks alone
-  RankSet summed{};    // once it has ended: the ranks whose values the result has in it; empty: all
+  bool called = true;          // false: a replay for other ranks alone
+  bool waits_for_all = false;  // CallOptions
+  RankSet summed{};            // once it has ended: the ranks whose values the result has in it; empty: all
   std::atomic<std::uint32_t> lanes_remaining = 0;
   // Own the tensors' memory if that is from Communicator::allocate(), while the tensors are lent: input and output.
   std::array<std::shared_ptr<const void>, 2> memory;

@@ -240,8 +240,12 @@ class WorkerEngine::Share final : ProgressThread::Participant {
 
 WorkerEngine::WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
                            std::function<void(std::uint32_t, const protocol::LaneFailure&)> on_failure,
-                           std::optional<stream::OperationLog> log)
-    : threads_wanted_(threads), thread_options_(thread_options), on_failure_(std::move(on_failure)), log_(std::move(log)) {
+                           std::optional<stream::OperationLog> log, bool late_ranks)
+    : threads_wanted_(threads),
+      thread_options_(thread_options),
+      on_failure_(std::move(on_failure)),
+      log_(std::move(log)),
+      late_ranks_(late_ranks) {
   start(std::move(lanes));
 }
 
@@ -276,6 +280,13 @@ void WorkerEngine::submit(const std::shared_ptr<PendingOperation>& operation) {
   }
   if (suspended_) return;
   operation->lanes_remaining = lanes_;
+  hand_over(operation);
+}
+
+// `has_result`: at some rank; the lanes replay it.
+void WorkerEngine::hand_over(const std::shared_ptr<PendingOperation>& operation, bool has_result) {
+  holding_ = holding_ || (late_ranks_ && operation->waits_for_all && !has_result);
+  if (holding_) return;
   for (const auto& share : shares_) share->submit(operation);
 }
 
@@ -389,7 +400,20 @@ stream::Progress WorkerEngine::progress() const {
   return log_->progress();
 }
 
-void WorkerEngine::resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption) {
+WorkerEngine::Pace WorkerEngine::pace() const {
+  const std::lock_guard lock(mutex_);
+  const auto first =
+      std::find_if(under_way_.begin(), under_way_.end(), [](const auto& entry) { return entry.second->called; });
+  if (first == under_way_.end()) return {std::nullopt, log_->next_issue(), free_since_};
+  return {first->second->waits_for_all ? now() : first->second->issued, first->first, free_since_};
+}
+
+std::uint64_t WorkerEngine::behind() const {
+  const std::lock_guard lock(mutex_);
+  return log_ ? log_->behind() : 0;
+}
+
+void WorkerEngine::resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption, bool late_ranks) {
   const std::lock_guard shares_lock(shares_mutex_);
   std::vector<std::shared_ptr<PendingOperation>> operations;
   {
@@ -406,11 +430,10 @@ void WorkerEngine::resume(std::vector<LaneSetup> lanes, const stream::Resumption
       operations.push_back(operation);
     }
   }
-  suspended_ = false;
+  suspended_ = holding_ = false;
+  late_ranks_ = late_ranks;
   start(std::move(lanes));
-  for (const auto& operation : operations) {
-    for (const auto& share : shares_) share->submit(operation);
-  }
+  for (const auto& operation : operations) hand_over(operation, resumption.replays.contains(operation->operation.number));
 }
 
 void WorkerEngine::lane_done(std::uint64_t number) {
@@ -423,6 +446,7 @@ void WorkerEngine::lane_done(std::uint64_t number) {
     under_way_.erase(found);
     if (log_) operation->summed = log_->finish(number);
     if (operation->called) ++completed_;
+    if (operation->called && log_) free_since_ = now();
   }
   operation->end(nullptr);
 }

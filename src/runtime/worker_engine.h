@@ -32,10 +32,11 @@ struct LaneSetup {
 class WorkerEngine final : public Engine {
  public:
   // `on_failure` is called from an I/O thread when a lane cannot go on; the owner then calls fail() or suspend(). With a
-  // log, already resumed, operations can go on over other lanes.
+  // log, already resumed, operations can go on over other lanes. With `late_ranks` an operation that waits for all ranks,
+  // and those after it, are held back: these lanes do without some.
   WorkerEngine(std::vector<LaneSetup> lanes, std::uint32_t threads, const ThreadOptions& thread_options,
                std::function<void(std::uint32_t lane, const protocol::LaneFailure&)> on_failure,
-               std::optional<stream::OperationLog> log = {});
+               std::optional<stream::OperationLog> log = {}, bool late_ranks = false);
   ~WorkerEngine() override;  // ends pending operations with `closed`
   WorkerEngine(const WorkerEngine&) = delete;
   WorkerEngine& operator=(const WorkerEngine&) = delete;
@@ -51,7 +52,15 @@ class WorkerEngine final : public Engine {
   // in between wait. Not from an I/O thread.
   void suspend();
   [[nodiscard]] stream::Progress progress() const;  // once suspended
-  void resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption);
+  // The first call under way and since when; or the number of the next one, and when the last one ended.
+  struct Pace {
+    std::optional<Time> called;
+    std::uint64_t next = 0;
+    Time free_since{};
+  };
+  [[nodiscard]] Pace pace() const;
+  [[nodiscard]] std::uint64_t behind() const;  // as stream::OperationLog's
+  void resume(std::vector<LaneSetup> lanes, const stream::Resumption& resumption, bool late_ranks = false);
 
   [[nodiscard]] std::shared_ptr<const Error> failure() const override;
   [[nodiscard]] std::shared_ptr<PendingOperation> most_urgent() const override;
@@ -66,6 +75,7 @@ class WorkerEngine final : public Engine {
 
   void start(std::vector<LaneSetup> lanes);
   void lane_done(std::uint64_t number);
+  void hand_over(const std::shared_ptr<PendingOperation>& operation, bool has_result = false);
 
   const std::uint32_t threads_wanted_;
   const ThreadOptions thread_options_;
@@ -76,9 +86,10 @@ class WorkerEngine final : public Engine {
   std::optional<stream::OperationLog> log_;
   std::shared_ptr<const Error> failure_;
   std::uint64_t completed_ = 0;
+  Time free_since_ = now();  // of calls, with a log
 
   std::mutex shares_mutex_;  // guards the members below; taken before mutex_, never by an I/O thread
-  bool suspended_ = false;
+  bool suspended_ = false, late_ranks_ = false, holding_ = false;
   bool lendable_ = false;  // a caller may serve the lanes: they are idle between operations
   std::uint32_t lanes_ = 0;
   Totals past_;  // of lanes that have ended

@@ -112,6 +112,10 @@ JoinOutcome compare(const Requests& joined, const JoinRequest& request, const Pr
   if (first.slots_fixed != request.slots_fixed) return differs("slots", first.slots_fixed, request.slots_fixed);
   if (first.recovers != request.recovers) return differs("recovery", first.recovers, request.recovers);
   if (first.survivors != request.survivors) return differs("survivors", first.survivors, request.survivors);
+  if (first.straggler_deadline != request.straggler_deadline) {
+    return differs("straggler deadline (ms)", static_cast<std::uint32_t>(first.straggler_deadline.count()),
+                   static_cast<std::uint32_t>(request.straggler_deadline.count()));
+  }
   if (first.standbys != request.standbys) return differs("standbys", first.standbys, request.standbys);
   if (first.aggregators != request.aggregators) {
     return differ("rank " + std::to_string(request.rank) + " of job '" + request.job + "' joins at " +

@@ -174,6 +174,12 @@ std::string check(const JoinRequest& request) {
                        request.reached.minus(all).empty() && request.standbys < request.aggregators.size();
   if (request.recovers ? !reaches : !request.reached.empty() || request.standbys != 0)
     return "the aggregators that the rank reaches are not its job's";
+  if (request.straggler_deadline.count() < 0 || request.straggler_deadline > longest_straggler_deadline ||
+      (request.straggler_deadline.count() != 0 && request.survivors == 0)) {
+    return "a straggler deadline requires survivors, and is at most " + in_seconds(longest_straggler_deadline);
+  }
+  if (!request.aside.minus(RankSet::first(request.world_size)).empty() || request.aside.intersects(request.members))
+    return "the late ranks of the job's last life are not its ranks";
   if (request.life == UINT32_MAX) return "the number of the job's last life is impossible";
   if (!request.members.minus(RankSet::first(request.world_size)).empty())
     return "the ranks of the job's last life are not its ranks";
@@ -203,13 +209,20 @@ JoinRequest among_members(JoinRequest asked, std::uint32_t ranks, std::uint32_t 
 
 std::string check(const Admission& admission, const JoinRequest& asked, const ProtocolRules& rules) {
   if (asked.rank >= asked.world_size) return check_rank(asked.rank, asked.world_size);
-  if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "the admission has no epoch";
   const RankSet& members = admission.resumption.members;
-  const bool named = members.contains(asked.rank) && members.minus(RankSet::first(asked.world_size)).empty() &&
+  const RankSet all = RankSet::first(asked.world_size);
+  if (!admission.aside.minus(all).empty() || admission.aside.intersects(members) ||
+      (asked.straggler_deadline.count() == 0 && !admission.aside.empty())) {
+    return "the admission names late ranks that the job does not have";
+  }
+  const bool aside = admission.aside.contains(asked.rank);
+  const bool named = (aside || members.contains(asked.rank)) && members.minus(all).empty() &&
                      members.size() >= asked.survivors && admission.life > asked.life;
   if (asked.survivors == 0 ? !members.empty() : !named) {
     return "the admission does not name the ranks that continue";
   }
+  if (aside) return "";  // it is not for this rank
+  if (admission.job_epoch == 0 || admission.rank_epoch == 0) return "the admission has no epoch";
   const bool serves = admission.sites.contains(asked.site) && admission.sites.minus(asked.reached).empty();
   if (asked.recovers ? !serves : !admission.sites.empty())
     return "the admission does not name the aggregators that this rank reaches";

@@ -18,8 +18,9 @@ namespace netsum::session {
 
 // Text from strangers goes into one-line errors, logs, tables and JSON: it is UTF-8, adds no lines and no megabytes, and
 // leaves the text around it as it is.
-inline constexpr std::size_t longest_name = 255;     // of a job, protocol or address
-inline constexpr std::size_t longest_text = 2047;    // of a reason
+inline constexpr std::size_t longest_name = 255;   // of a job, protocol or address
+inline constexpr std::size_t longest_text = 2047;  // of a reason
+inline constexpr std::chrono::milliseconds longest_straggler_deadline = std::chrono::hours(1);
 inline constexpr std::size_t longest_call = 255;     // of a rank, in words
 inline constexpr std::size_t most_stated_calls = 4;  // different ones of a job
 inline constexpr std::size_t most_lanes = 64;        // an aggregator's threads

@@ -26,8 +26,9 @@ enum class FailureCause : std::uint8_t {
   deadline,         // an operation did not end in time
   aggregator_lost,  // a rank heard nothing any more from one of the job's aggregators, or its packets did not come through
   ended_by_operator,
+  straggler,  // the others go on without a rank that is late with its call
 };
-inline constexpr auto last_cause = FailureCause::ended_by_operator;
+inline constexpr auto last_cause = FailureCause::straggler;
 
 // Why a rank leaves; none: in good order.
 struct Farewell {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -92,6 +93,14 @@ struct NamedJob {
   std::optional<std::string> tenant{};
 };
 
+// How far a rank's program is: inside of call `next`, or on its way to it.
+struct Pace {
+  bool calls = false;                  // inside
+  std::uint64_t next = 0;              // the first call without a result, or the next one
+  std::chrono::milliseconds since{0};  // for how long it has been inside of that call, or outside of all
+  bool operator==(const Pace&) const = default;
+};
+
 struct JoinRequest {
   std::uint32_t protocol_version = 0;
   std::string protocol;  // "switchml", "atp", "netreduce"
@@ -117,6 +126,12 @@ struct JoinRequest {
   std::uint32_t life = 0;                // of the job, in which this process was last; 0: in none
   RankSet members{};                     // of that life
   bool lets_in = false;                  // new processes may begin together with this rank
+  // A job with survivors that goes on without ranks that are later than the others by so much (session/stragglers.h); 0:
+  // none.
+  std::chrono::milliseconds straggler_deadline{0};
+  Pace pace;               // in such a job, as the attempt to join began
+  RankSet aside{};         // in the life `life`: ranks that were late
+  bool set_aside = false;  // this rank is one of them, in a life after `life`
 
   // Shared memory, if all ranks are on the aggregator's host.
   std::uint64_t local_ticket = 0;  // 0: none; why_not_local says why
@@ -154,6 +169,8 @@ struct Admission {
   stream::Resumption resumption;
   std::uint32_t life = 1;                          // the number of this life of the job
   SiteSet sites{};                                 // a job that recovers: the aggregators that serve this life
+  RankSet aside{};                                 // late ranks, without which it began; to one of them only `life`,
+                                                   // `sites`, the members and this say anything
   bool local = false;                              // the ranks sum in shared memory
   std::string why_not_local;                       // names a rank
   PacketSecurity security = PacketSecurity::none;  // of packets between hosts

@@ -78,6 +78,10 @@ void Rank::complete(std::size_t site, JoinRequest& request) const {
   request.survivors = config_.survivors;
   request.life = life_;
   request.members = members_;
+  request.straggler_deadline = config_.straggler_deadline;
+  request.pace = pace_;
+  request.aside = aside_;
+  request.set_aside = set_aside_;
   request.lets_in = lets_in_;
   if (const auto former = former_epochs_.find(sites_[site].address); former != former_epochs_.end()) {
     request.former_epoch = former->second;
@@ -127,6 +131,7 @@ void Rank::decide(Time now) {
     if (what.empty()) continue;
     return fail(Error(ErrorCode::refused, "the aggregators of job '" + config_.job + "' do not agree on " + what), now);
   }
+  if (first->admission->aside.contains(config_.rank)) return step_aside(now);
   Start start;
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (sites_[i].admission) start.sites.push_back(i);
@@ -134,6 +139,17 @@ void Rank::decide(Time now) {
   std::erase_if(sites_, [](const Site& site) { return !site.admission; });
   phase_ = Phase::starting;
   actions_.emplace_back(std::move(start));
+}
+
+// The program is late, and so are its values. Once it makes its call, this rank joins again, and gets the results that it
+// missed. Until then it looks in again and again, so that no life begins that takes it for dead.
+void Rank::step_aside(Time now) {
+  sites_.clear();
+  next_beat_ = never;
+  set_aside_ = true;
+  phase_ = Phase::waiting;
+  next_attempt_ = now + look_interval;
+  give_up_ = after(now, config_.recovery);
 }
 
 std::uint32_t Rank::number_of(const std::string& address) const {
@@ -204,6 +220,8 @@ void Rank::on_started(Time now) {
   phase_ = Phase::running;
   life_ = sites_.front().admission->life;
   members_ = sites_.front().admission->resumption.members;
+  aside_ = sites_.front().admission->aside;
+  set_aside_ = false;
   knocking_ = {};
   lets_in_ = false;
   // Those that did not come back are left alone for longer.
@@ -326,15 +344,17 @@ void Rank::settle(const std::vector<RankCall>& stated, Time now) {
 }
 
 void Rank::beat(Time now) {
+  const Pace pace = config_.straggler_deadline.count() != 0 && supervisor_ ? operations_.pace(now) : Pace();
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     Site& site = sites_[i];
     // Before all have admitted the rank, heartbeats are for the aggregator alone: no answer is waited for.
-    if (!site.admission || (site.beat_until != never && phase_ == Phase::running)) continue;
+    if (!site.admission || site.admission->job_epoch == 0 || (site.beat_until != never && phase_ == Phase::running))
+      continue;
     site.beat_until = now + beat_patience;
     const bool states = dispute_ && dispute_->site == i;
     if (states) dispute_->stated = true;
-    actions_.emplace_back(
-        Beat{i, {site.admission->job_epoch, site.admission->rank_epoch}, states ? dispute_->own : std::string(), seen_});
+    actions_.emplace_back(Beat{
+        i, {site.admission->job_epoch, site.admission->rank_epoch}, states ? dispute_->own : std::string(), seen_, pace});
   }
   next_beat_ = now + (dispute_ ? beat_dispute_interval : phase_ == Phase::running ? supervisor_->interval() : beat_interval);
 }
@@ -351,7 +371,7 @@ void Rank::on_timer(Time now) {
   }
   switch (phase_) {
     case Phase::waiting:
-      if (now >= next_attempt_) try_again(now);
+      if (now >= next_attempt_ || (set_aside_ && !pace_.calls && operations_.pace(now).calls)) try_again(now);
       break;
     case Phase::joining:
       if (now >= answer_by_) {
@@ -444,6 +464,7 @@ void Rank::try_again(Time now) {
                                   in_seconds(config_.recovery) + ": " + last_.what()));
   }
   phase_ = Phase::preparing;
+  if (config_.straggler_deadline.count() != 0) pace_ = operations_.pace(now);
   Prepare prepare{give_up_, true};
   for (std::uint32_t number = 0; number < aggregators_.size(); ++number) {
     if (now >= aggregators_[number].doubted_until) prepare.aggregators.push_back(config_.aggregators[number]);
@@ -480,7 +501,7 @@ void Rank::say_goodbye(const Error* why) {
                                                   : cause_of(why->code());
   const Farewell farewell{cause, why == nullptr ? "" : why->what()};
   for (std::size_t i = 0; i < sites_.size(); ++i) {
-    if (!sites_[i].admission) continue;
+    if (!sites_[i].admission || sites_[i].admission->job_epoch == 0) continue;
     actions_.emplace_back(Leave{i, {sites_[i].admission->job_epoch, sites_[i].admission->rank_epoch}, farewell});
     sites_[i].admission.reset();
   }
@@ -488,7 +509,7 @@ void Rank::say_goodbye(const Error* why) {
 
 void Rank::remember() {
   for (const Site& site : sites_) {
-    if (site.admission) former_epochs_[site.address] = site.admission->rank_epoch;
+    if (site.admission && site.admission->job_epoch != 0) former_epochs_[site.address] = site.admission->rank_epoch;
   }
 }
 

@@ -69,6 +69,7 @@ class Rank {
     Life life;
     std::string call{};  // of this rank, in words, if calls differ
     SiteSet seen{};      // as HeartbeatReply::returned, by this rank alone
+    Pace pace{};         // with Config::straggler_deadline
   };
   // Find out whether an aggregator that does not serve the job answers, within look_patience; then on_looked().
   struct Look {
@@ -111,6 +112,7 @@ class Rank {
     [[nodiscard]] virtual std::optional<Stall> oldest_stall() = 0;
     [[nodiscard]] virtual std::string call(std::uint64_t operation) = 0;  // in words; empty: it is not pending
     [[nodiscard]] virtual std::optional<Overdue> overdue(Time now) = 0;   // the first whose deadline has passed
+    [[nodiscard]] virtual Pace pace(Time now) = 0;
 
    protected:
     ~Operations() = default;
@@ -119,13 +121,14 @@ class Rank {
   struct Config {
     std::string job;
     std::uint32_t rank = 0;
-    std::vector<std::string> aggregators;        // addresses, the same for all ranks
-    std::uint32_t standbys = 0;                  // as JoinRequest::standbys
-    std::string switch_address;                  // that the rank is at, and may go around; empty: none
-    std::optional<std::uint32_t> predecessor{};  // as Supervisor::Config's
-    bool recovers = false;                       // the job outlives its processes
-    Duration recovery = Duration::max();         // if so: how long this rank waits for all ranks to join again
-    std::uint32_t survivors = 0;                 // as JoinRequest::survivors
+    std::vector<std::string> aggregators;             // addresses, the same for all ranks
+    std::uint32_t standbys = 0;                       // as JoinRequest::standbys
+    std::string switch_address;                       // that the rank is at, and may go around; empty: none
+    std::optional<std::uint32_t> predecessor{};       // as Supervisor::Config's
+    bool recovers = false;                            // the job outlives its processes
+    Duration recovery = Duration::max();              // if so: how long this rank waits for all ranks to join again
+    std::uint32_t survivors = 0;                      // as JoinRequest::survivors
+    std::chrono::milliseconds straggler_deadline{0};  // as JoinRequest's
     Duration silence = std::chrono::milliseconds(default_heartbeat_timeout_ms);  // of an aggregator (liveness.h)
     std::function<Duration()> pause;                                             // before each attempt to join again
   };
@@ -158,7 +161,7 @@ class Rank {
   // A lane to the site cannot go on. If the site does not know the job, that is no error yet: heartbeats, faster from now
   // on, bring the reason.
   void on_lane_failure(std::size_t site, const protocol::LaneFailure& failure, Time now);
-  // Also when an operation's deadline passes.
+  // Also when an operation's deadline passes, and at a call of a rank that is aside.
   void on_timer(Time now);
   // The rank has ended what it was in, and lets in who waits: it joins again, with them. Nothing if nobody does.
   void let_in(Time now);
@@ -166,6 +169,8 @@ class Rank {
 
   [[nodiscard]] Time next_timeout() const;
   [[nodiscard]] bool waiting() const { return phase_ == Phase::waiting; }  // before it joins, or joins again
+  // The others go on without this rank until its program makes its call.
+  [[nodiscard]] bool aside() const { return phase_ != Phase::ended && set_aside_; }
   [[nodiscard]] bool joining() const { return phase_ == Phase::joining; }
   [[nodiscard]] bool running() const { return phase_ == Phase::running; }
   [[nodiscard]] RankSet knocking() const { return knocking_; }  // new processes that wait to be let in, as last heard
@@ -195,6 +200,7 @@ class Rank {
 
   void decide(Time now);  // the joins' outcome, once all are answered
   void part_from_others(const SiteSet& sites);
+  void step_aside(Time now);
   void doubt(std::uint32_t number, Time now);
   static void doubt(Aggregator& aggregator, Time now);
   void doubt_silent(Time now);
@@ -245,8 +251,11 @@ class Rank {
   std::map<std::string, std::uint32_t> former_epochs_;  // of this rank in lives that it gave up, by address
   std::uint32_t life_ = 0;                              // of the job, in which this process was last
   RankSet knocking_;
-  bool lets_in_ = false;  // with the next attempt to join again
-  RankSet members_;       // of that life
+  bool lets_in_ = false;    // with the next attempt to join again
+  RankSet members_;         // of that life
+  RankSet aside_;           // likewise: ranks that were late
+  bool set_aside_ = false;  // this rank is one of them, in a later life
+  Pace pace_;               // as the latest attempt to join again began
 };
 
 }  // namespace netsum::session

@@ -8,6 +8,7 @@
 #include "session/admitting.h"
 #include "session/check.h"
 #include "session/liveness.h"
+#include "session/stragglers.h"
 #include "session/words.h"
 
 namespace netsum::session {
@@ -28,6 +29,7 @@ struct Member {
   Liveness liveness;
   bool beats = false;  // a heartbeat of this life has come
   SiteSet seen{};      // as the latest said
+  Pace pace{};         // likewise
 };
 
 enum class Phase : std::uint8_t { joining, running, failed };
@@ -41,14 +43,17 @@ struct Job {
   std::uint32_t life = 1, survivors = 0;
   std::uint64_t first_operation = 0;  // of this life
   bool boundary = false;              // this life began where its ranks let new processes in
-  SiteSet sites;                      // of this life
+  std::chrono::milliseconds straggler_deadline{0};
+  RankSet aside;                            // ranks that were late, when this life began
+  std::map<std::uint32_t, Time> looked_in;  // by these: when they were heard last
+  SiteSet sites;                            // of this life
   RankSet joined, left;
   Time since{};
   std::string failure, lost_switch;
   std::optional<std::uint32_t> lost;
   Farewell farewell;       // of the first rank that failed
   std::string last_words;  // of the first rank that gave a reason, with its number
-  bool mismatch = false, ended_by_operator = false;
+  bool mismatch = false, ended_by_operator = false, straggler = false;
   std::vector<RankCall> calls;  // as HeartbeatReply's
   Placement placement;
   OwnPart own;                                 // as in its ranks' admissions
@@ -309,6 +314,7 @@ struct Registry::Impl {
     admission.resumption = std::move(plan.resumption);
     admission.life = job.life;
     admission.sites = job.sites;
+    admission.aside = job.aside;
     admission.local = plan.local;
     admission.why_not_local = std::move(plan.why_not_local);
     admission.security = plan.security;
@@ -390,6 +396,7 @@ struct Registry::Impl {
     if (failure.empty() || cause == FailureCause::ended_by_operator) spared.erase(key);
     job.failure = std::move(failure);
     job.ended_by_operator = cause == FailureCause::ended_by_operator;
+    job.straggler = cause == FailureCause::straggler;
     succeed(job, now);
     if (job.failure.empty()) return forget(job);
     job.phase = Phase::failed;
@@ -461,23 +468,40 @@ struct Registry::Impl {
     RankSet again;           // have joined again
     RankSet fresh;           // new processes
     RankSet stale;           // were in an earlier life, and not in that one
+    RankSet aside;           // of the others: late ones, then or now
+    RankSet late;            // of `again`, which goes on without them
     bool boundary = false;   // the others let new processes in
     bool lets_in = false;    // or need them, as they are too few; if not, new processes wait
 
-    [[nodiscard]] RankSet next() const { return lets_in ? again.united(fresh) : again; }  // members
+    [[nodiscard]] RankSet next() const { return (lets_in ? again.united(fresh) : again).minus(late); }  // members
   };
-  [[nodiscard]] static Muster muster(const Job& job) {
+  [[nodiscard]] Muster muster(const Job& job) const {
     Muster found;
     for (const auto& [rank, member] : job.ranks) {
       found.boundary = found.boundary || member.request.lets_in;
-      if (member.request.life <= found.life) continue;
+      if (member.request.set_aside || member.request.life <= found.life) continue;
       found.life = member.request.life;
       found.former = member.request.members;
+      found.aside = member.request.aside;
     }
+    if (const Job* const last = last_life(job, found.life); last != nullptr && last->lost) {
+      RankSet lost;
+      lost.insert(*last->lost);
+      found.aside = found.aside.minus(lost);
+    }
+    const bool whole = job.ranks.size() == job.world_size;
+    std::vector<Paced> paces;
     for (const auto& [rank, member] : job.ranks) {
-      const bool was = member.request.life == found.life || found.former.contains(rank);
-      (member.request.life == 0 ? found.fresh : was ? found.again : found.stale).insert(rank);
+      const JoinRequest& request = member.request;
+      // What it was set aside from is known to those that were in it, which have not joined yet.
+      if (request.set_aside && request.life > found.life && !whole) continue;
+      const bool was = request.life == found.life || found.former.contains(rank) || found.aside.contains(rank);
+      (request.life == 0 ? found.fresh : was ? found.again : found.stale).insert(rank);
+      if (request.life == 0 || !was) continue;
+      paces.push_back({rank, request.pace.calls, request.progress.next, request.pace.since, request.set_aside});
     }
+    if (job.straggler_deadline.count() != 0) found.late = stragglers(paces, job.straggler_deadline, job.survivors);
+    found.aside = found.aside.minus(job.joined).united(found.late);
     found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
     return found;
   }
@@ -543,12 +567,46 @@ struct Registry::Impl {
     if (job.survivors == 0) return admit(key, job, now);
     const Muster all = muster(job);
     job.joined = all.next();
+    job.aside = all.aside;
     if (!all.lets_in) {
       all.fresh.for_each([&](std::uint32_t rank) { job.successors.insert(job.ranks.extract(rank)); });
     }
     job.life = all.life + 1;
     job.boundary = all.boundary;
+    set_aside(job, all.late);
+    job.aside.for_each([&](std::uint32_t rank) { job.looked_in[rank] = now; });
     if (job.ranks.size() >= job.survivors && !job.ranks.empty()) admit(key, job, now);
+  }
+  [[nodiscard]] static std::string ended_without(const Job& job) {
+    return "job '" + job.name + "' has ended without " + name_ranks(job.aside) +
+           (job.aside.size() == 1 ? ", which was" : ", which were") +
+           " late: end it with a call that waits for all (CallOptions::waits_for_all)";
+  }
+  // Of the late rank's job, if the others have all left.
+  [[nodiscard]] const Job* ended_without(const JoinRequest& request) const {
+    for (const auto& [epoch, job] : failed) {
+      if (job.straggler && job.left.size() == job.ranks.size() && job.aside.contains(request.rank) &&
+          job.life > request.life && job.name == request.job && job.tenant == request.tenant) {
+        return &job;
+      }
+    }
+    return nullptr;
+  }
+  // The next life begins without them, and they are told.
+  void set_aside(Job& job, const RankSet& late) {
+    late.for_each([&](std::uint32_t rank) {
+      const auto node = job.ranks.extract(rank);
+      tell_aside(job, node.mapped().ticket);
+      wait_no_more(node.mapped().ticket, job.tenant);
+    });
+  }
+  void tell_aside(const Job& job, std::uint64_t ticket) {
+    Admission admission;
+    admission.life = job.life;
+    admission.sites = sites_of(job, job.joined);
+    admission.aside = job.aside;
+    admission.resumption.members = job.joined;
+    outcomes[ticket] = {Refusal::none, {}, std::move(admission)};
   }
   // `life`: of the others, after the rank's own; null: this daemon knows nothing of it.
   [[nodiscard]] static std::string why_excluded(const JoinRequest& request, const RankSet& others, const Job* life) {
@@ -601,6 +659,18 @@ struct Registry::Impl {
           FailureCause::started_again, std::nullopt, now);
       found = jobs.find(key);
     }
+    if (found != jobs.end() && found->second.phase == Phase::running && request.life != 0 &&
+        found->second.aside.contains(request.rank)) {
+      found->second.looked_in[request.rank] = now;
+      if (!request.pace.calls) return tell_aside(found->second, ticket);
+      request.set_aside = true;
+      end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' was late, and has made its call",
+          FailureCause::straggler, std::nullopt, now);
+      found = jobs.find(key);
+    }
+    if (const Job* const ended = found == jobs.end() && request.set_aside ? ended_without(request) : nullptr) {
+      return refuse({Refusal::excluded, ended->failure, {}});
+    }
     if (auto outcome = has_no_room(request, key)) return refuse(std::move(*outcome));
     Job& job = found == jobs.end() ? jobs[key] : found->second;
     if (job.phase == Phase::running && job.survivors != 0 && request.life != 0 && !job.joined.contains(request.rank)) {
@@ -635,6 +705,7 @@ struct Registry::Impl {
       job.world_size = request.world_size;
       job.packet_elements = request.packet_elements;
       job.survivors = request.survivors;
+      job.straggler_deadline = request.straggler_deadline;
       job.since = now;
     }
     job.joined.insert(request.rank);
@@ -661,6 +732,24 @@ struct Registry::Impl {
   // How long a rank whose connection has ended may take to open another one.
   [[nodiscard]] static Duration reconnect(const Job& job) {
     return job.survivors == 0 ? reconnect_allowed : reconnect_allowed_by_survivors;
+  }
+
+  // Ends the job's life if a rank has waited long enough for the call of others that the next one can begin without.
+  bool leave_stragglers(const Job& job, Time now) {
+    if (job.straggler_deadline.count() == 0) return false;
+    std::vector<Paced> paces;
+    for (const auto& [rank, member] : job.ranks) {
+      if (!member.beats || job.left.contains(rank)) continue;
+      paces.push_back(
+          {rank, member.pace.calls, member.pace.next, member.pace.since + (now - member.liveness.heard()), false});
+    }
+    const RankSet late = stragglers(paces, job.straggler_deadline, job.survivors);
+    if (late.empty()) return false;
+    end(keys.at(job.epoch),
+        "job '" + job.name + "': " + name_ranks(late) + (late.size() == 1 ? " is" : " are") + " more than " +
+            in_seconds(job.straggler_deadline) + " late with " + (late.size() == 1 ? "its call" : "their calls"),
+        FailureCause::straggler, std::nullopt, now);
+    return true;
   }
 
   [[nodiscard]] Duration succession_patience() const {
@@ -807,12 +896,15 @@ void Registry::leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t 
   if (job->last_words.empty() && !why.reason.empty()) job->last_words = "rank " + std::to_string(rank) + ": " + why.reason;
   if (job->left.size() == job->ranks.size()) {
     const Farewell first = job->farewell;
-    impl_->end(impl_->keys.at(job_epoch), first.reason, first.cause, std::nullopt, now);
+    const std::string key = impl_->keys.at(job_epoch);
+    if (first.cause == FailureCause::none && !job->aside.empty())
+      return impl_->end(key, Impl::ended_without(*job), FailureCause::straggler, std::nullopt, now);
+    impl_->end(key, first.reason, first.cause, std::nullopt, now);
   }
 }
 
 HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
-                                   const std::string& call, const SiteSet& seen) {
+                                   const std::string& call, const SiteSet& seen, const Pace& pace) {
   HeartbeatReply reply;
   const auto compare_calls = [&](Job& job) {
     const bool known =
@@ -826,6 +918,7 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
     reply.lost = found->second.lost;
     reply.lost_switch = found->second.lost_switch;
     reply.mismatch = found->second.mismatch;
+    reply.straggler = found->second.straggler;
     reply.ended_by_operator = found->second.ended_by_operator;
     if (rank < found->second.world_size) compare_calls(found->second);
     if (const auto member = found->second.ranks.find(rank);
@@ -841,6 +934,8 @@ HeartbeatReply Registry::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, 
   found->second.liveness.hear(now);
   found->second.beats = true;
   found->second.seen = seen;
+  found->second.pace = pace;
+  if (impl_->leave_stragglers(*job, now)) return heartbeat(job_epoch, rank, rank_epoch, now, call, seen, pace);
   reply.state = HeartbeatReply::State::running;
   reply.returned = seen.minus(job->sites);
   for (auto other = job->ranks.begin(); other != job->ranks.end() && !reply.returned.empty(); ++other) {
@@ -953,6 +1048,10 @@ void Registry::on_timer(Time now) {
         break;
       }
     }
+    if (!dead.empty() && dead.back().key == key) continue;
+    const auto gone = std::find_if(job.looked_in.begin(), job.looked_in.end(),
+                                   [&](const auto& each) { return now >= each.second + r.config.heartbeat_timeout; });
+    if (gone != job.looked_in.end()) dead.push_back({key, gone->first, false, r.config.heartbeat_timeout});
   }
   for (const auto& [key, rank, closed, silence] : dead) {
     const std::string who = "rank " + std::to_string(rank) + " of job '" + r.jobs.at(key).name + "'";
@@ -994,6 +1093,7 @@ Time Registry::next_timeout() const {
     for (const auto& [rank, member] : job.ranks) {
       if (!job.left.contains(rank)) next = std::min(next, impl_->dead_at(job, member));
     }
+    for (const auto& [rank, heard] : job.looked_in) next = std::min(next, heard + impl_->config.heartbeat_timeout);
   }
   for (const auto& [epoch, job] : impl_->failed) next = std::min(next, job.since + remember_failed);
   return next;
@@ -1077,7 +1177,7 @@ std::vector<JobStatus> Registry::jobs() const {
     list.push_back({job.name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
                     job.phase == Phase::running, job.failure, job.charged, job.tenant, impl_->memory.of(job.epoch),
                     job.ranks.empty() ? "" : job.ranks.begin()->second.request.protocol, std::move(endpoints),
-                    std::move(processes), job.placement, Impl::absent(job)});
+                    std::move(processes), job.placement, Impl::absent(job), job.aside});
   };
   for (const auto& [key, job] : impl_->jobs) add(job);
   for (const auto& [epoch, job] : impl_->failed) add(job);

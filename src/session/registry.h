@@ -68,6 +68,7 @@ struct HeartbeatReply {
   RankSet waiting{};                  // ranks that died, and wait to be let in again
   std::string lost_switch{};          // failed: because of this one
   SiteSet returned{};                 // running: aggregators that do not serve the job, and answer all its ranks
+  bool straggler = false;             // failed: the next life begins without late ranks, or with one that was late
 };
 
 struct JobStatus {
@@ -85,6 +86,7 @@ struct JobStatus {
   std::vector<Process> processes{};   // in the same order
   Placement placement{};              // of a job that runs or has run
   std::vector<std::string> absent{};  // aggregators of the job that do not serve this life; standbys are none of them
+  RankSet late{};                     // ranks that this life began without, as they were late
 };
 
 class Registry {
@@ -115,9 +117,9 @@ class Registry {
   // The job has failed if a rank leaves for a reason: the first one's is the job's, once all have left.
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const Farewell& why, Time now);
   // `call`: the rank has been told that calls differ, and made this one (in words); empty: it has not. `seen`: aggregators
-  // that do not serve the job, and answer this rank.
+  // that do not serve the job, and answer this rank. `pace`: in a job that goes on without stragglers.
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, Time now,
-                                         const std::string& call = {}, const SiteSet& seen = {});
+                                         const std::string& call = {}, const SiteSet& seen = {}, const Pace& pace = {});
   // The job cannot go on, whatever the cause; `lost_switch`: its ranks should go around this one.
   void fail(std::uint64_t job_epoch, const std::string& reason, Time now, const std::string& lost_switch = {});
   // The connection over which the rank was heard has ended.

@@ -26,9 +26,10 @@ void Rendezvous::forget(std::map<Call, Join>::iterator join) {
 }
 
 HeartbeatReply Rendezvous::heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
-                                     const std::string& tenant, Time now, const std::string& call, const SiteSet& seen) {
+                                     const std::string& tenant, Time now, const std::string& call, const SiteSet& seen,
+                                     const Pace& pace) {
   if (!registry_.belongs(job_epoch, tenant)) return {};
-  HeartbeatReply reply = registry_.heartbeat(job_epoch, rank, rank_epoch, now, call, seen);
+  HeartbeatReply reply = registry_.heartbeat(job_epoch, rank, rank_epoch, now, call, seen, pace);
   if (const auto view = views_.find(job_epoch); view != views_.end())
     reply.missing = registry_.members(job_epoch).at_places(view->second.missing);
   return reply;

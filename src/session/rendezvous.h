@@ -47,7 +47,7 @@ class Rendezvous {
   bool cancel(Call call, Time now);
   [[nodiscard]] HeartbeatReply heartbeat(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch,
                                          const std::string& tenant, Time now, const std::string& call = {},
-                                         const SiteSet& seen = {});
+                                         const SiteSet& seen = {}, const Pace& pace = {});
   void leave(std::uint64_t job_epoch, std::uint32_t rank, std::uint32_t rank_epoch, const std::string& tenant,
              const Farewell& why, Time now);
 

@@ -42,10 +42,10 @@ std::optional<Error> Supervisor::on_reply(std::size_t index, const HeartbeatRepl
                        std::to_string(config_.rank) + ")",
                    {.aggregator = config_.aggregators[index]});
     case HeartbeatReply::State::failed:
-      return Error(reply.lost                ? ErrorCode::worker_lost
-                   : reply.mismatch          ? ErrorCode::mismatch
-                   : reply.ended_by_operator ? ErrorCode::refused
-                                             : ErrorCode::aggregator_lost,
+      return Error(reply.lost || reply.straggler ? ErrorCode::worker_lost
+                   : reply.mismatch              ? ErrorCode::mismatch
+                   : reply.ended_by_operator     ? ErrorCode::refused
+                                                 : ErrorCode::aggregator_lost,
                    reply.reason + " (said by " + at + ")",
                    {.ranks = reply.lost ? std::vector{*reply.lost} : std::vector<std::uint32_t>{},
                     .aggregator = config_.aggregators[index]});

@@ -156,6 +156,11 @@ RankSet OperationLog::finish(std::uint64_t number) {
   return summed;
 }
 
+std::uint64_t OperationLog::behind() const {
+  const auto& replays = resumption_.replays;
+  return replays.empty() || replays.rbegin()->first < next_issue_ ? 0 : replays.rbegin()->first + 1 - next_issue_;
+}
+
 // Drops the oldest results first, and none of a later operation than one without a result: a rank's results are a contiguous
 // range up to its next operation, and those beyond.
 void OperationLog::forget() {

@@ -78,6 +78,8 @@ class OperationLog {
   RankSet finish(std::uint64_t number);
 
   [[nodiscard]] std::uint64_t next_issue() const { return next_issue_; }
+  // How many of the next calls have a result already, which other ranks formed without this one.
+  [[nodiscard]] std::uint64_t behind() const;
   [[nodiscard]] std::size_t bytes_kept() const { return bytes_kept_; }  // of results
 
  private:

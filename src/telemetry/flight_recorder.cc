@@ -83,7 +83,9 @@ bool alarming(const std::string& name) {
 const char* name_of(FailureCause cause) {
   constexpr const char* names[] = {
       "none",          "silent",      "died",    "gave_up", "left",     "mismatch",        "started_again",
-      "shutting_down", "not_started", "refused", "other",   "deadline", "aggregator_lost", "operator"};
+      "shutting_down", "not_started", "refused", "other",   "deadline", "aggregator_lost", "operator",
+      "straggler"};
+  static_assert(std::size(names) == static_cast<std::size_t>(session::last_cause) + 1);
   return names[static_cast<std::size_t>(cause)];
 }
 

@@ -379,6 +379,63 @@ TEST(Survivors, OverAnAccelerator) {
   expect_to_go_on(options);
 }
 
+// Rank 2 makes its calls only after the others have the results without it.
+void expect_not_to_wait(const Options& common) {
+  using Ranks = std::vector<std::uint32_t>;
+  std::promise<void> done;
+  const std::shared_future<void> others_done = done.get_future().share();
+  expect_success(on_ranks(3, [&](std::uint32_t rank) {
+    Options options = common;
+    options.rank = options.thread_set = rank;
+    options.recovery = patience;
+    options.survivors = 2;
+    options.straggler_deadline = std::chrono::milliseconds(50);
+    auto comm = Communicator::connect(options);
+    const auto sum = [&](bool waits_for_all) {
+      std::vector<std::int32_t> values(100'000, 1 << rank);
+      comm.all_reduce(std::span<std::int32_t>(values), ReduceOp::sum, {.waits_for_all = waits_for_all});
+      EXPECT_EQ(values, std::vector<std::int32_t>(values.size(), waits_for_all ? 7 : 3));
+      EXPECT_EQ(comm.members(), waits_for_all ? Ranks({0, 1, 2}) : Ranks({0, 1}));
+    };
+    sum(true);
+    if (rank == 2) others_done.wait();
+    constexpr std::uint64_t calls = 3;
+    for (std::uint64_t call = 0; call < calls; ++call) {
+      sum(false);
+      if (rank == 2) {
+        EXPECT_EQ(comm.behind(), calls - 1 - call);
+      }
+    }
+    if (rank == 0) done.set_value();
+    sum(true);
+    EXPECT_EQ(comm.behind(), 0U);
+  }));
+}
+
+TEST(Stragglers, GetWhatTheOthersSummedWithoutThem) {
+  const Aggregator aggregator(small_aggregator());
+  for (const double loss : {0.0, 0.02}) {
+    Options options = rank_options({aggregator.address()}, 0, 3);
+    options.protocol = SwitchMl{.shared_memory = SharedMemory::off};
+    options.loss = loss;
+    expect_not_to_wait(options);
+  }
+}
+
+TEST(Stragglers, OverAParameterServer) {
+  const ParameterServer server({});
+  Options options = rank_options({server.address()}, 0, 3);
+  options.protocol = Atp{};
+  expect_not_to_wait(options);
+}
+
+TEST(Stragglers, OverAnAccelerator) {
+  const Aggregator aggregator(small_aggregator());
+  Options options = rank_options({aggregator.address()}, 0, 3);
+  options.protocol = NetReduce{};
+  expect_not_to_wait(options);
+}
+
 struct Configuration {
   std::uint32_t aggregators = 1, switch_threads = 1, threads = 1, packet_elements = 0, slots = 0;
   double loss = 0;

@@ -42,6 +42,7 @@ class RankTest : public testing::Test, protected Rank::Operations {
   std::optional<Stall> oldest_stall() override { return stall; }
   std::string call(std::uint64_t) override { return "all_reduce of 8 float32"; }
   std::optional<Overdue> overdue(Time) override { return late; }
+  Pace pace(Time) override { return program; }
 
   // The names of the actions since the last call; the error of the last one that had one is in `error`.
   Names actions() {
@@ -142,6 +143,7 @@ class RankTest : public testing::Test, protected Rank::Operations {
   std::optional<Error> error;
   std::optional<Stall> stall;
   std::optional<Overdue> late;
+  Pace program;
 };
 
 const Error lost(ErrorCode::worker_lost, "rank 0 died");
