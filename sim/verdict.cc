@@ -124,6 +124,11 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
   const Profile profile = scenario_.settings.profile;
   if (profile == Profile::none || profile == Profile::lossy) fail("an error although no node failed");
 
+  // That a rank is late, or has caught up, is nobody's fault. Another aggregator may say it first.
+  if (plan.straggler_deadline.count() != 0 && error.code() != ErrorCode::excluded &&
+      (text.find(" late") != std::string::npos || text.find("has joined again") != std::string::npos)) {
+    return;
+  }
   const std::vector<std::uint32_t> named = ranks_named(text);
   const auto disturbed = [&](std::uint32_t r) { return r < plan.workers && ranks_[job][r]; };
   switch (error.code()) {
@@ -134,7 +139,6 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       break;
     }
     case ErrorCode::worker_lost:
-      if (plan.straggler_deadline.count() != 0 && text.find(" late") != std::string::npos) break;  // not a blame
       if (named.empty()) fail("a lost worker without a name");
       if (!std::all_of(named.begin(), named.end(), disturbed)) fail("names a rank to which nothing happened");
       break;
@@ -162,6 +166,7 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       break;
     case ErrorCode::excluded:
       if (named.empty() || named.front() != rank) fail("is told of another rank");
+      if (plan.straggler_deadline.count() != 0 && text.find("is too late") != std::string::npos) break;
       if (!disturbed(rank)) fail("nothing happened to this rank, and it was declared dead");
       [[fallthrough]];
     case ErrorCode::refused:

@@ -48,6 +48,7 @@ std::uint32_t WorkerHost::measured_elements() const {
 
 void WorkerHost::launch(Time now) {
   next_launch_ = never;
+  free_since_ = now;
   session::Rank::Config config;
   config.job = plan().name;
   config.rank = place_.rank;
@@ -74,7 +75,8 @@ void WorkerHost::carry_out(Time now) {
     for (const auto& action : actions) {
       std::visit([&](const auto& a) { carry_out(a, now); }, action);
     }
-    const bool given_up = rank_->waiting() && !rank_->aside() && attempt_ >= plan().attempts;
+    constexpr std::uint32_t looks = 300;  // of a late rank whose program makes no call
+    const bool given_up = rank_->waiting() && attempt_ >= plan().attempts + (rank_->aside() ? looks : 0);
     if (!rank_->ended() && !given_up) continue;
     rank_.reset();
     probing_ = false;
@@ -296,7 +298,8 @@ void WorkerHost::resume(const stream::Resumption& resumption) {
     next_operation_ = delivered_ = 0;
     return;
   }
-  if (!log_) log_.emplace(random_.chance(0.5) ? 0 : std::size_t{1} << 20);
+  const double forgetful = plan().straggler_deadline.count() != 0 ? 0.02 : 0.5;
+  if (!log_) log_.emplace(random_.chance(forgetful) ? 0 : std::size_t{1} << 20);
   std::deque<UnderWay> before;
   before.swap(under_way_);
   for (const stream::Operation& sent : log_->resume(resumption)) {
@@ -326,7 +329,8 @@ void WorkerHost::resume(const stream::Resumption& resumption) {
 // ---- operations
 
 void WorkerHost::schedule_issue(Time now) {
-  next_issue_ = program_->next(next_operation_, under_way_.size(), now, random_);
+  const auto calls = std::count_if(under_way_.begin(), under_way_.end(), [](const UnderWay& each) { return !each.replay; });
+  next_issue_ = program_->next(next_operation_, static_cast<std::size_t>(calls), now, random_);
 }
 
 void WorkerHost::issue(Time now) {
@@ -441,7 +445,9 @@ void WorkerHost::serve(std::span<const Datagram> datagrams, Time now) {
 // Whether no other rank needs this one any more (collective/communicator.cc).
 bool WorkerHost::parted(Time now) {
   if (parting_ == never) parting_ = now + plan().operation_deadline;
-  const bool drained = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.lane->drained(); });
+  // Another rank may need a replay.
+  const bool drained =
+      under_way_.empty() && std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.lane->drained(); });
   return drained || now >= parting_ || rank_->left().contains(after_this());
 }
 

@@ -33,6 +33,7 @@ class BasicRankSet {
 
   [[nodiscard]] constexpr bool contains(std::uint32_t rank) const { return (words_[rank >> 6] >> (rank & 63) & 1) != 0; }
   constexpr void insert(std::uint32_t rank) { words_[rank >> 6] |= std::uint64_t{1} << (rank & 63); }
+  constexpr void erase(std::uint32_t rank) { words_[rank >> 6] &= ~(std::uint64_t{1} << (rank & 63)); }
   constexpr void clear() { words_ = {}; }
   [[nodiscard]] constexpr bool empty() const {
     std::uint64_t any = 0;

@@ -377,7 +377,11 @@ void WorkerEngine::drain(const std::function<bool()>& enough) {
   while (true) {
     {
       const std::lock_guard lock(shares_mutex_);
-      if (std::all_of(shares_.begin(), shares_.end(), [](const auto& share) { return share->drained(); })) return;
+      const bool idle = [this] {  // or else another rank may need a replay
+        const std::lock_guard inner(mutex_);
+        return under_way_.empty();
+      }();
+      if (idle && std::all_of(shares_.begin(), shares_.end(), [](const auto& share) { return share->drained(); })) return;
     }
     if (enough()) return;
     std::this_thread::sleep_for(drain_poll);
@@ -482,7 +486,7 @@ std::shared_ptr<PendingOperation> WorkerEngine::most_urgent() const {
   const std::lock_guard lock(mutex_);
   const auto urgent = std::min_element(under_way_.begin(), under_way_.end(),
                                        [](const auto& a, const auto& b) { return a.second->deadline < b.second->deadline; });
-  return urgent == under_way_.end() ? nullptr : urgent->second;
+  return urgent == under_way_.end() || !urgent->second->called ? nullptr : urgent->second;
 }
 
 std::shared_ptr<PendingOperation> WorkerEngine::find(std::uint64_t number) const {

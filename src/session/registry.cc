@@ -41,6 +41,7 @@ struct Job {
   std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
   std::uint64_t epoch = 0, generation = 0;
   std::uint32_t life = 1, survivors = 0;
+  std::uint64_t lineage = 0;          // the epoch of the first of these lives that is known here
   std::uint64_t first_operation = 0;  // of this life
   bool boundary = false;              // this life began where its ranks let new processes in
   std::chrono::milliseconds straggler_deadline{0};
@@ -287,6 +288,7 @@ struct Registry::Impl {
   void charge(const std::string& key, Job& job, const Plan& plan) {
     job.phase = Phase::running;
     job.epoch = new_job_epoch();
+    if (job.lineage == 0) job.lineage = job.epoch;
     job.packet_elements = plan.packet_elements;
     job.slots = plan.slots;
     job.charged = plan.charged;
@@ -402,12 +404,27 @@ struct Registry::Impl {
     job.phase = Phase::failed;
     job.lost = lost;
     job.since = now;
+    const std::uint64_t lineage = job.lineage;
     failed.emplace(job.epoch, std::move(job));
+    forget_lives(lineage);
     if (failed.size() <= config.max_jobs) return;
     const auto oldest = std::min_element(failed.begin(), failed.end(),
                                          [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
     forget(oldest->second);
     failed.erase(oldest);
+  }
+
+  // All but the latest of one job.
+  void forget_lives(std::uint64_t lineage) {
+    std::map<std::uint32_t, std::uint64_t> lives;
+    for (const auto& [epoch, job] : failed) {
+      if (job.lineage == lineage) lives[job.life] = epoch;
+    }
+    for (; lives.size() > failures_of_each; lives.erase(lives.begin())) {
+      const auto old = failed.find(lives.begin()->second);
+      forget(old->second);
+      failed.erase(old);
+    }
   }
 
   // Ends what is here of the job's earlier generation: its processes are dead, or about to be. False: a later one is here.
@@ -470,8 +487,14 @@ struct Registry::Impl {
     RankSet stale;           // were in an earlier life, and not in that one
     RankSet aside;           // of the others: late ones, then or now
     RankSet late;            // of `again`, which goes on without them
-    bool boundary = false;   // the others let new processes in
-    bool lets_in = false;    // or need them, as they are too few; if not, new processes wait
+    RankSet too_late;        // were late, and need results that the others have forgotten
+    std::uint64_t kept = 0;  // the first that all of them keep
+    // Ranks that were late then do not know who was in `life`: this daemon does, or one that was in it has joined, too, or
+    // new processes in place of all of these.
+    bool known = true;
+    const Job* last = nullptr;  // that life as it was here; null: this daemon knows nothing of it
+    bool boundary = false;      // the others let new processes in
+    bool lets_in = false;       // or need them, as they are too few; if not, new processes wait
 
     [[nodiscard]] RankSet next() const { return (lets_in ? again.united(fresh) : again).minus(late); }  // members
   };
@@ -479,25 +502,35 @@ struct Registry::Impl {
     Muster found;
     for (const auto& [rank, member] : job.ranks) {
       found.boundary = found.boundary || member.request.lets_in;
-      if (member.request.set_aside || member.request.life <= found.life) continue;
-      found.life = member.request.life;
-      found.former = member.request.members;
-      found.aside = member.request.aside;
+      const JoinRequest& request = member.request;
+      const bool better = request.life > found.life || (request.life == found.life && !found.known);
+      if (!better || (request.set_aside && request.life == found.life)) continue;
+      found.life = request.life;
+      found.known = !request.set_aside;
+      found.former = request.members;
+      found.aside = request.aside;
     }
-    if (const Job* const last = last_life(job, found.life); last != nullptr && last->lost) {
-      RankSet lost;
-      lost.insert(*last->lost);
-      found.aside = found.aside.minus(lost);
+    if (const Job* const newest = newest_life(job); newest != nullptr && newest->life >= found.life) {
+      found.life = newest->life;
+      found.former = newest->joined;
+      found.aside = newest->aside;
+      found.known = true;
+      found.last = newest;
+      if (newest->lost) found.aside.erase(*newest->lost);
     }
-    const bool whole = job.ranks.size() == job.world_size;
+    for (const auto& [rank, member] : job.ranks) {
+      const stream::Progress& progress = member.request.progress;
+      if (!member.request.set_aside && progress.next != stream::Progress::anywhere)
+        found.kept = std::max(found.kept, progress.kept);
+    }
+    found.known = found.known || job.ranks.size() == job.world_size;
     std::vector<Paced> paces;
     for (const auto& [rank, member] : job.ranks) {
       const JoinRequest& request = member.request;
-      // What it was set aside from is known to those that were in it, which have not joined yet.
-      if (request.set_aside && request.life > found.life && !whole) continue;
       const bool was = request.life == found.life || found.former.contains(rank) || found.aside.contains(rank);
-      (request.life == 0 ? found.fresh : was ? found.again : found.stale).insert(rank);
-      if (request.life == 0 || !was) continue;
+      const bool forgotten = request.set_aside && request.progress.next < found.kept;
+      (request.life == 0 ? found.fresh : !was ? found.stale : forgotten ? found.too_late : found.again).insert(rank);
+      if (!found.again.contains(rank)) continue;
       paces.push_back({rank, request.pace.calls, request.progress.next, request.pace.since, request.set_aside});
     }
     if (job.straggler_deadline.count() != 0) found.late = stragglers(paces, job.straggler_deadline, job.survivors);
@@ -505,31 +538,36 @@ struct Registry::Impl {
     found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
     return found;
   }
-  // That life as it was here; null: this daemon knows nothing of it. An earlier job may have had the same name.
-  [[nodiscard]] const Job* last_life(const Job& job, std::uint32_t life) const {
-    for (const auto& [rank, member] : job.ranks) {
-      if (member.request.life != life || member.request.former_epoch == 0) continue;
-      for (const auto& [epoch, other] : failed) {
-        const auto former = other.ranks.find(rank);
-        if (other.name == job.name && other.tenant == job.tenant && other.life == life && former != other.ranks.end() &&
-            former->second.epoch == member.request.former_epoch) {
-          return &other;
-        }
-      }
+  // The latest life that was here of the job that the ranks were in. An earlier job may have had the same name.
+  [[nodiscard]] const Job* newest_life(const Job& job) const {
+    const Job* newest = nullptr;
+    std::uint64_t lineage = 0;
+    for (const auto& [epoch, other] : failed) {
+      if (other.name != job.name || other.tenant != job.tenant) continue;
+      const auto was_in = [&, &others = other.ranks](const auto& entry) {
+        const auto& [rank, member] = entry;
+        const auto former = others.find(rank);
+        return member.request.former_epoch != 0 && former != others.end() &&
+               former->second.epoch == member.request.former_epoch;
+      };
+      if (std::any_of(job.ranks.begin(), job.ranks.end(), was_in)) lineage = other.lineage;
     }
-    return nullptr;
+    for (const auto& [epoch, other] : failed) {
+      if (lineage != 0 && other.lineage == lineage && (newest == nullptr || other.life > newest->life)) newest = &other;
+    }
+    return newest;
   }
   // When a member of the job's last life, which has not joined again, counts as dead. It counts as that at once if it is why
   // that life ended, or had left. A daemon that knows nothing of it, as it was started again, gives it the time that silent
   // ranks have.
-  [[nodiscard]] Time gone_at(const Job& job, std::uint32_t life, std::uint32_t rank) const {
-    const Job* const last = last_life(job, life);
+  [[nodiscard]] Time gone_at(const Job& job, const Muster& all, std::uint32_t rank) const {
+    const Job* const last = all.last;
     if (last == nullptr || !last->ranks.contains(rank)) {
       const bool others_know = job.ranks.begin()->second.request.aggregators.size() > 1;
       // New processes may have waited here for long.
       Time first = never;
       for (const auto& [other, member] : job.ranks) {
-        if (member.request.life == life) first = std::min(first, member.liveness.heard());
+        if (member.request.life == all.life) first = std::min(first, member.liveness.heard());
       }
       return after(first, others_know ? silence_between_lives() : config.heartbeat_timeout);
     }
@@ -541,31 +579,41 @@ struct Registry::Impl {
     const bool whole = job.ranks.size() == job.world_size;
     if (job.survivors == 0) return whole && serves(job, job.joined) ? job.since : never;
     const Muster all = muster(job);
+    if (!all.known) return never;
     if (!whole && (all.life == 0 || all.next().size() < job.survivors)) return never;
     if (!serves(job, all.next())) return never;
     if (whole) return job.since;
     Time when = job.since;
-    all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(job, all.life, rank)); });
+    all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(job, all, rank)); });
     return when;
   }
   // At once, so that new processes can take their places.
-  void turn_away_stale(Job& job) {
+  void turn_away(Job& job) {
     const Muster all = muster(job);
-    all.stale.for_each([&](std::uint32_t rank) {
-      const auto stale = job.ranks.extract(rank);
-      wait_no_more(stale.mapped().ticket, job.tenant);
-      outcomes[stale.mapped().ticket] = {
-          Refusal::excluded, why_excluded(stale.mapped().request, all.again, last_life(job, all.life)), {}};
+    const auto turn_away = [&](std::uint32_t rank, std::string why) {
+      const auto node = job.ranks.extract(rank);
+      wait_no_more(node.mapped().ticket, job.tenant);
+      outcomes[node.mapped().ticket] = {Refusal::excluded, std::move(why), {}};
+    };
+    all.stale.for_each(
+        [&](std::uint32_t rank) { turn_away(rank, why_excluded(job.ranks.at(rank).request, all.again, all.last)); });
+    all.too_late.for_each([&](std::uint32_t rank) {
+      turn_away(rank, "rank " + std::to_string(rank) + " of job '" + job.name +
+                          "' is too late: it needs the result of operation " +
+                          std::to_string(job.ranks.at(rank).request.progress.next) +
+                          ", and the others keep results only from operation " + std::to_string(all.kept) +
+                          " on: raise Options::recovery_memory");
     });
-    job.joined = job.joined.minus(all.stale);
+    job.joined = job.joined.minus(all.stale).minus(all.too_late);
   }
   void admit_if_complete(const std::string& key, Time now) {
     Job& job = jobs.at(key);
     if (job.phase != Phase::joining) return;
-    if (job.survivors != 0) turn_away_stale(job);
+    if (job.survivors != 0) turn_away(job);
     if (now < complete_at(job)) return;
     if (job.survivors == 0) return admit(key, job, now);
     const Muster all = muster(job);
+    job.lineage = all.last == nullptr ? 0 : all.last->lineage;
     job.joined = all.next();
     job.aside = all.aside;
     if (!all.lets_in) {
