@@ -31,6 +31,7 @@ struct Limits {
   std::uint32_t ranks = 3, survivors = 2;
   std::uint64_t calls = 2;
   std::uint32_t deaths = 1, false_alarms = 1, restarts = 1;
+  bool stragglers = false;  // whoever has not made the call that another waits in may be late
   std::size_t depth = 16;
 };
 
@@ -43,7 +44,7 @@ struct Value {
 
 class World {
  public:
-  enum class Kind : std::uint8_t { join, admitted, call, result, hear, die, alarm, restart, tick };
+  enum class Kind : std::uint8_t { join, admitted, call, result, hear, die, alarm, restart, tick, late };
   struct Action {
     Kind kind{};
     std::uint32_t rank = 0;
@@ -60,7 +61,9 @@ class World {
       };
       may(Kind::restart, !p.alive && restarts_ < limits_.restarts);
       if (!p.alive || p.excluded) continue;
-      may(Kind::join, !p.in && p.ticket == 0);
+      may(Kind::join, !p.in && p.ticket == 0 && (!p.aside || p.calls));
+      may(Kind::call, p.aside && !p.calls && p.ticket == 0 && p.log.next_issue() < limits_.calls);
+      may(Kind::late, limits_.stragglers && p.in && p.waits && registry_.is_running(p.in->job_epoch));
       may(Kind::admitted, p.ticket != 0 && registry_.look_at_outcome(p.ticket) != nullptr);
       may(Kind::call, p.in && !p.waits && p.next_to_send() < limits_.calls);
       may(Kind::result, p.in && p.waits && formed_.contains({p.in->job_epoch, p.waits->number}));
@@ -82,7 +85,10 @@ class World {
         admitted(action.rank);
         break;
       case Kind::call:
-        call(p);
+        p.aside ? call_late(p) : call(p);
+        break;
+      case Kind::late:
+        beat();
         break;
       case Kind::result:
         result(p);
@@ -120,7 +126,10 @@ class World {
     for (bool more = true; more && steps < most; ++steps) {
       more = false;
       for (const Action& action : possible()) {
-        if (action.kind == Kind::die || action.kind == Kind::alarm || action.kind == Kind::restart) continue;
+        if (action.kind == Kind::die || action.kind == Kind::alarm || action.kind == Kind::restart ||
+            action.kind == Kind::late) {
+          continue;
+        }
         take(action);
         more = true;
         break;
@@ -150,7 +159,8 @@ class World {
     const auto put_epoch = [&](std::uint64_t epoch) { put(names.try_emplace(epoch, names.size()).first->second); };
     put(deaths_), put(alarms_), put(restarts_);
     for (const Process& p : processes_) {
-      put(p.alive), put(p.excluded), put(p.ticket != 0), put(p.life), put(p.former_epoch != 0);
+      put(p.alive), put(p.excluded), put(p.aside), put(p.calls), put(p.others_aside.words()[0]), put(p.ticket != 0),
+          put(p.life), put(p.former_epoch != 0);
       put_set(p.members);
       put_epoch(p.in ? p.in->job_epoch : 0);
       put(p.in && registry_.is_running(p.in->job_epoch));
@@ -182,6 +192,8 @@ class World {
  private:
   struct Process {
     bool alive = true, excluded = false;
+    bool aside = false, calls = false;  // late; and has made a call since
+    RankSet others_aside;
     std::uint64_t ticket = 0;
     std::optional<Admission> in;  // of the life that it believes to be in
     std::uint32_t life = 0, former_epoch = 0;
@@ -227,8 +239,36 @@ class World {
     r.life = p.life;
     r.members = p.members;
     r.former_epoch = p.former_epoch;
+    if (limits_.stragglers) {
+      r.straggler_deadline = 1ms;
+      r.pace = pace(p);
+      r.aside = p.others_aside;
+      r.set_aside = p.aside;
+    }
     if (p.life != 0) r.progress = p.log.progress();
     return r;
+  }
+
+  // All ranks have been where they are for longer than the deadline.
+  [[nodiscard]] static Pace pace(const Process& p) {
+    const stream::Progress progress = p.log.progress();
+    return {p.waits.has_value() || p.calls || progress.next < p.log.next_issue(), progress.next, 1s};
+  }
+  void beat() {
+    for (std::uint32_t rank = 0; rank < limits_.ranks; ++rank) {
+      const Process& p = processes_[rank];
+      if (p.in) static_cast<void>(registry_.heartbeat(p.in->job_epoch, rank, p.in->rank_epoch, now_, {}, {}, pace(p)));
+    }
+  }
+  // Of a rank that the others go on without: it joins again with that.
+  static void call_late(Process& p) {
+    stream::Operation operation;
+    operation.number = p.log.next_issue();
+    operation.dtype = DType::int32;
+    operation.elements = p.tensor.size();
+    operation.data = p.tensor.data();
+    static_cast<void>(p.log.issue(operation));
+    p.calls = true;
   }
 
   void admitted(std::uint32_t rank) {
@@ -240,8 +280,15 @@ class World {
       if (outcome.refusal == Refusal::duplicate_rank) p.alive = false;
       return;
     }
+    if (outcome.admission->aside.contains(rank)) {
+      p.aside = true;
+      p.calls = false;
+      return;
+    }
     if (told_.insert(outcome.admission->job_epoch).second) registry_.admission_told(outcome.admission->job_epoch, now_);
     p.in = outcome.admission;
+    p.aside = p.calls = false;
+    p.others_aside = p.in->aside;
     p.life = p.in->life;
     p.members = p.in->resumption.members;
     p.again = p.log.resume(p.in->resumption);
@@ -324,7 +371,7 @@ class World {
 };
 
 const char* name_of(World::Kind kind) {
-  constexpr const char* names[] = {"join", "admitted", "call", "result", "hear", "die", "alarm", "restart", "tick"};
+  constexpr const char* names[] = {"join", "admitted", "call", "result", "hear", "die", "alarm", "restart", "tick", "late"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -395,6 +442,39 @@ TEST(SurvivorsModel, TwoCallsOfThree) {
 
 TEST(SurvivorsModel, ANewProcessOfThree) {
   search({.ranks = 3, .survivors = 2, .calls = 1, .deaths = 1, .false_alarms = 0, .restarts = 1, .depth = 24});
+}
+
+TEST(SurvivorsModel, StragglersOfTwo) {
+  search({.ranks = 2,
+          .survivors = 1,
+          .calls = 2,
+          .deaths = 1,
+          .false_alarms = 0,
+          .restarts = 0,
+          .stragglers = true,
+          .depth = 20});
+}
+
+TEST(SurvivorsModel, StragglersOfThree) {
+  search({.ranks = 3,
+          .survivors = 2,
+          .calls = 1,
+          .deaths = 0,
+          .false_alarms = 0,
+          .restarts = 0,
+          .stragglers = true,
+          .depth = 20});
+}
+
+TEST(SurvivorsModelAtLength, StragglersAndAFalseAlarmOfThree) {
+  search({.ranks = 3,
+          .survivors = 1,
+          .calls = 1,
+          .deaths = 0,
+          .false_alarms = 1,
+          .restarts = 0,
+          .stragglers = true,
+          .depth = 22});
 }
 
 TEST(SurvivorsModelAtLength, ADeathAndAFalseAlarmOfThree) {
