@@ -13,13 +13,13 @@ RankSet stragglers(std::span<const Paced> ranks, Duration deadline, std::uint32_
   const auto is_late = [&](const Paced& rank) {
     return !rank.calls && (rank.aside || (wanted && rank.since >= deadline && rank.next <= *wanted));
   };
-  std::uint64_t furthest = 0;
+  std::uint64_t least_of_others = UINT64_MAX;
   for (const Paced& rank : ranks) {
-    if (!is_late(rank)) furthest = std::max(furthest, rank.next);
+    if (!is_late(rank)) least_of_others = std::min(least_of_others, rank.next);
   }
   RankSet late;
   for (const Paced& rank : ranks) {
-    if (is_late(rank) && rank.next <= furthest) late.insert(rank.rank);
+    if (is_late(rank) && rank.next <= least_of_others) late.insert(rank.rank);
   }
   return ranks.size() - late.size() < least ? RankSet() : late;
 }

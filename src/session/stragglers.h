@@ -19,7 +19,8 @@ struct Paced {
 };
 
 // Another one must have been inside of a call for `deadline`, and the late one outside of calls, and not further than that
-// call. Whatever result a late one has, one of the others has it. None, if fewer than `least` others would be left.
+// call. Whatever result a late one has, all the others have it: if one of these dies, no other sums it anew. None, if fewer
+// than `least` others would be left.
 [[nodiscard]] RankSet stragglers(std::span<const Paced> ranks, Duration deadline, std::uint32_t least);
 
 }  // namespace netsum::session

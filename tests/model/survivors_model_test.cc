@@ -110,6 +110,7 @@ class World {
         break;
       case Kind::tick:
         now_ = std::max(now_, registry_.next_timeout());
+        waited_ = true;
         registry_.on_timer(now_);
         break;
     }
@@ -157,7 +158,7 @@ class World {
     const auto put_set = [&](const RankSet& set) { put(set.words()[0]); };
     std::map<std::uint64_t, std::uint64_t> names;
     const auto put_epoch = [&](std::uint64_t epoch) { put(names.try_emplace(epoch, names.size()).first->second); };
-    put(deaths_), put(alarms_), put(restarts_);
+    put(deaths_), put(alarms_), put(restarts_), put(waited_);
     for (const Process& p : processes_) {
       put(p.alive), put(p.excluded), put(p.aside), put(p.calls), put(p.others_aside.words()[0]), put(p.ticket != 0),
           put(p.life), put(p.former_epoch != 0);
@@ -276,6 +277,7 @@ class World {
     const JoinOutcome outcome = registry_.join_outcome(std::exchange(p.ticket, 0)).value();
     if (!outcome.admission) {
       p.excluded = outcome.refusal == Refusal::excluded;
+      if (p.excluded && deaths_ == 0 && alarms_ == 0 && !waited_) wrong_ = "a rank was left out to which nothing happened";
       if (!p.excluded && outcome.refusal != Refusal::duplicate_rank) wrong_ = "a refusal: " + outcome.reason;
       if (outcome.refusal == Refusal::duplicate_rank) p.alive = false;
       return;
@@ -367,6 +369,7 @@ class World {
   std::map<std::pair<std::uint64_t, std::uint64_t>, Value> given_, formed_;
   std::set<std::uint64_t> told_;
   std::uint32_t deaths_ = 0, alarms_ = 0, restarts_ = 0;
+  bool waited_ = false;  // for so long that a slow rank may count as dead
   std::string wrong_;
 };
 
