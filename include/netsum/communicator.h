@@ -259,6 +259,8 @@ class NETSUM_API Communicator {
   // job then. All ranks in the job call it, in the same order relative to the operations below; connect() of a new process
   // returns when they do. Its next call is that of the others after admit(), and its state is the caller's to bring.
   std::vector<std::uint32_t> admit(const CallOptions& call = {});
+  // The members that the latest admit() let in, on all ranks: on these it was their connect().
+  [[nodiscard]] std::vector<std::uint32_t> newcomers() const;
   // The number of the next call: the count of calls before it, in this process and in the rank's former processes.
   [[nodiscard]] std::uint64_t next_operation() const;
 

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -274,11 +275,12 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   }
 
   // A flag first: ranks hear of new processes at different times. Then a barrier: a rank that has its result knows that
-  // the others have the flag's, so each of them joins again with the barrier's result, or in need of it. No rank can end the
-  // second barrier before all have joined again, as one that hears of a new process has left the lanes when it begins it.
+  // the others have the flag's, so each of them joins again with the barrier's result, or in need of it. No rank can end
+  // meet_newcomers() before all have joined again, as one that hears of a new process has left the lanes when it begins it.
   std::vector<std::uint32_t> admit(const CallOptions& call) {
     if (options.survivors == 0)
       throw Error(ErrorCode::bad_argument, "admit() requires survivors: set Options::survivors above 0");
+    newcomers.clear();
     std::int32_t knocked = monitor->knocked() ? 1 : 0;
     const TensorView flag{&knocked, 1, DType::int32};
     run(collective::CollectiveCall{.collective = Collective::all_reduce, .op = ReduceOp::sum, .in = flag, .out = flag},
@@ -286,13 +288,22 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     if (knocked == 0) return members;
     run(collective::CollectiveCall{}, call);
     monitor->let_in();
-    run(collective::CollectiveCall{}, call);
+    meet_newcomers(false, call);
     return members;
   }
   // A new process that was let in, beside the others in admit(): some may lack the first barrier's result.
   void come_in(const stream::Resumption& resumption) {
     if (resumption.replays.contains(resumption.first)) run(collective::CollectiveCall{}, {});
-    run(collective::CollectiveCall{}, {});
+    meet_newcomers(true, {});
+  }
+  // A sum in which each rank says who it is, but those that are new.
+  void meet_newcomers(bool is_new, const CallOptions& call) {
+    std::vector<std::int32_t> here_before(options.world_size);
+    here_before[options.rank] = is_new ? 0 : 1;
+    const TensorView all{here_before.data(), here_before.size(), DType::int32};
+    run(collective::CollectiveCall{.collective = Collective::all_reduce, .op = ReduceOp::sum, .in = all, .out = all}, call);
+    std::copy_if(members.begin(), members.end(), std::back_inserter(newcomers),
+                 [&](std::uint32_t rank) { return here_before[rank] == 0; });
   }
 
   void abort(const std::string& reason) override {
@@ -417,6 +428,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   Visitors visitors;
   std::uint64_t next_operation = 0;
   std::vector<std::uint32_t> members = listed(RankSet::first(options.world_size));  // of the latest blocking call
+  std::vector<std::uint32_t> newcomers;                                             // of the latest admit(), or connect()
   std::uint32_t groups = 0;  // made of these ranks: counted by all of them
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   collective::RankTraits traits;
@@ -564,6 +576,9 @@ std::vector<std::uint32_t> Communicator::admit(const CallOptions& call) {
 }
 std::vector<std::uint32_t> Communicator::members() const {
   return impl().members;
+}
+std::vector<std::uint32_t> Communicator::newcomers() const {
+  return impl().newcomers;
 }
 std::uint64_t Communicator::next_operation() const {
   return Call(impl())->next_operation;
