@@ -87,10 +87,13 @@ struct JobPlan {
   Duration straggle_for{};
   std::uint32_t attempts = 1;  // joins per rank before it gives up
   Duration operation_deadline{};
-  bool recovers = false;        // ranks rejoin after a failure and continue where they were
-  std::uint32_t survivors = 0;  // if so: fewest ranks with which the job goes on without others
-  std::uint32_t standbys = 0;   // and how many aggregators, the last ones, serve only if the others cannot
-  bool impatient = false;       // the deadline may be too short for the network
+  bool recovers = false;          // ranks rejoin after a failure and continue where they were
+  std::uint32_t survivors = 0;    // if so: fewest ranks with which the job goes on without others
+  std::vector<bool> admits{};     // by call: before it the ranks let new processes in; empty: never
+  std::uint32_t admit_again = 0;  // and as often once more, while ranks are missing
+  Duration admit_pause{};         // after this time
+  std::uint32_t standbys = 0;     // and how many aggregators, the last ones, serve only if the others cannot
+  bool impatient = false;         // the deadline may be too short for the network
   // A rank that issues another call.
   struct Mismatch {
     std::uint32_t rank = 0;

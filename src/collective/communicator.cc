@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
-#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "runtime/shared_engine.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
+#include "stream/admittance.h"
 #include "transport/addresses/switch_list.h"
 
 namespace netsum {
@@ -224,7 +224,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     const stream::Resumption resumption = joined.resumption;
     start(std::move(joined));
     if (options.log) options.log(traits.placement);
-    if (resumption.boundary) come_in(resumption);
+    if (resumption.boundary) carry_out({options.rank, options.world_size, resumption}, {});
     on_stop.emplace(options.stop, [this] { abort("a stop was requested"); });
   }
 
@@ -274,36 +274,33 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     monitor->start(*engine, recovering);
   }
 
-  // A flag first: ranks hear of new processes at different times. Then a barrier: a rank that has its result knows that
-  // the others have the flag's, so each of them joins again with the barrier's result, or in need of it. No rank can end
-  // meet_newcomers() before all have joined again, as one that hears of a new process has left the lanes when it begins it.
   std::vector<std::uint32_t> admit(const CallOptions& call) {
     if (options.survivors == 0)
       throw Error(ErrorCode::bad_argument, "admit() requires survivors: set Options::survivors above 0");
-    newcomers.clear();
-    std::int32_t knocked = monitor->knocked() ? 1 : 0;
-    const TensorView flag{&knocked, 1, DType::int32};
-    run(collective::CollectiveCall{.collective = Collective::all_reduce, .op = ReduceOp::sum, .in = flag, .out = flag},
-        call);
-    if (knocked == 0) return members;
-    run(collective::CollectiveCall{}, call);
-    monitor->let_in();
-    meet_newcomers(false, call);
+    while (const auto pending = engine->most_urgent()) pending->wait();
+    carry_out({options.rank, options.world_size}, call);
     return members;
   }
-  // A new process that was let in, beside the others in admit(): some may lack the first barrier's result.
-  void come_in(const stream::Resumption& resumption) {
-    if (resumption.replays.contains(resumption.first)) run(collective::CollectiveCall{}, {});
-    meet_newcomers(true, {});
-  }
-  // A sum in which each rank says who it is, but those that are new.
-  void meet_newcomers(bool is_new, const CallOptions& call) {
-    std::vector<std::int32_t> here_before(options.world_size);
-    here_before[options.rank] = is_new ? 0 : 1;
-    const TensorView all{here_before.data(), here_before.size(), DType::int32};
-    run(collective::CollectiveCall{.collective = Collective::all_reduce, .op = ReduceOp::sum, .in = all, .out = all}, call);
-    std::copy_if(members.begin(), members.end(), std::back_inserter(newcomers),
-                 [&](std::uint32_t rank) { return here_before[rank] == 0; });
+  void carry_out(stream::Admittance admittance, const CallOptions& call) {
+    while (!admittance.done()) {
+      if (admittance.lets_in()) {
+        monitor->let_in();
+        admittance.next();
+        continue;
+      }
+      std::vector<std::int32_t> values = admittance.values(monitor->knocked());
+      const TensorView sums{values.data(), values.size(), DType::int32};
+      run(values.empty() ? collective::CollectiveCall{}
+                         : collective::CollectiveCall{.collective = Collective::all_reduce,
+                                                      .op = ReduceOp::sum,
+                                                      .in = sums,
+                                                      .out = sums},
+          call);
+      admittance.next(values);
+    }
+    RankSet here;
+    for (const std::uint32_t rank : members) here.insert(rank);
+    newcomers = listed(admittance.newcomers(here));
   }
 
   void abort(const std::string& reason) override {
