@@ -257,8 +257,8 @@ class NETSUM_API Communicator {
   [[nodiscard]] std::vector<std::uint32_t> members() const;
   // With Options::survivors: lets new processes of ranks that died in, if some wait, and returns the ranks that are in the
   // job then. All ranks in the job call it, in the same order relative to the operations below; connect() of a new process
-  // returns when they do. Its next call is that of the others after admit(), and its state is the caller's to bring. Waits for
-  // the operations that are pending here.
+  // returns when they do. Its next call is that of the others after admit(), and its state is the caller's to bring. Waits
+  // for the operations that are pending here.
   std::vector<std::uint32_t> admit(const CallOptions& call = {});
   // The members that the latest admit() let in, on all ranks: on these it was their connect().
   [[nodiscard]] std::vector<std::uint32_t> newcomers() const;
