@@ -136,7 +136,8 @@ struct Options {
   // only if fewer are left. 0: it waits for all. All ranks give the same. With several aggregators more than half of all
   // ranks. Requires recovery.
   std::uint32_t survivors = 0;
-  std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results kept for ranks that start again
+  // Bytes of results kept for ranks that start again. Empty: 256 MiB; with survivors 0, as new processes need none.
+  std::optional<std::size_t> recovery_memory{};
   // The number of this rank's first call, if it is started again with its own state, e.g. from a checkpoint. Empty: it goes
   // on where the others are; Communicator::next_operation() then says where.
   std::optional<std::uint64_t> first_operation{};

@@ -33,6 +33,8 @@ using stream::Operation;
 
 namespace {
 
+constexpr std::size_t default_recovery_memory = std::size_t{256} << 20;
+
 // Longer operations run better on I/O threads than on the caller's: they use all of this rank's cores.
 constexpr std::uint64_t most_for_callers = 16384;  // int32 words
 
@@ -260,7 +262,8 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     if (options.recovery.count() > 0) {
       // Ranks are at most a window apart: so much is enough for ranks that did not die, whatever recovery_memory is.
       const std::size_t window = std::size_t{slots} * packet_elements * sizeof(float);
-      log.emplace(std::max(options.recovery_memory, window));
+      const std::size_t memory = options.survivors == 0 ? default_recovery_memory : 0;
+      log.emplace(std::max(options.recovery_memory.value_or(memory), window));
       static_cast<void>(log->resume(joined.resumption));
       next_operation = log->next_issue();
     }
