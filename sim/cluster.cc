@@ -502,6 +502,10 @@ class Cluster final : public Surroundings, public Witness {
     verdict_.began(job, rank, epochs, process, members, life);
     if (!members.empty() && members.size() < scenario_.jobs[job].workers) ++tally_.events["went_on_without_a_rank"];
   }
+  void introduced(std::uint32_t job, std::uint32_t rank, std::uint64_t number, std::span<const std::byte> here_before,
+                  std::span<const std::uint64_t> epochs, const RankSet& summed) override {
+    verdict_.introduced(job, rank, number, here_before, epochs, summed);
+  }
   void forgot(std::uint32_t job, std::uint32_t rank) override { verdict_.forgot(job, rank); }
 
   void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result,

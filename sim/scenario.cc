@@ -50,6 +50,8 @@ LinkFaults draw_links(Random& random, Profile profile) {
   links.most_delay += microseconds(random.below(200));
   if (profile == Profile::crash || profile == Profile::leave) {
     links.control_loss = random.chance(0.3) ? 0.05 : 0;
+    if (profile == Profile::leave && random.chance(0.3))
+      links.loss = 0.3 * random.unit();  // some ranks lack what others have
     return links;
   }
   const auto some = [&](double often, double most) {
@@ -178,6 +180,12 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   const std::uint64_t operations = limited(random.between(3, 8), limits.operations);
   for (std::uint64_t number = 0; number < operations; ++number) {
     job.calls.push_back(draw_call(random, job, number, scenario.lanes * scenario.aggregators, limits.elements));
+  }
+  if (Random admits(derive(scenario.seed, Label::of_admits + index)); leaving && admits.chance(0.7)) {
+    for (std::uint64_t number = 0; number < operations; ++number) job.admits.push_back(admits.chance(0.5));
+    job.admit_again = static_cast<std::uint32_t>(admits.below(20));
+    job.admit_pause = log_uniform(admits, milliseconds(1), milliseconds(300));
+    job.attempts = limited(job.attempts + 4, limits.attempts);
   }
   job.measured = random.chance(0.1);
   const bool mismatched = harsh && random.chance(0.08);

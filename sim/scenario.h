@@ -90,6 +90,9 @@ struct JobPlan {
   bool recovers = false;                            // ranks rejoin after a failure and continue where they were
   std::uint32_t survivors = 0;                      // if so: fewest ranks with which the job goes on without others
   std::chrono::milliseconds straggler_deadline{0};  // with survivors: session::JoinRequest's; the last call waits for all
+  std::vector<bool> admits{};                       // by call: before it the ranks let new processes in; empty: never
+  std::uint32_t admit_again = 0;                    // and as often once more, while ranks are missing
+  Duration admit_pause{};                           // after this time
   std::uint32_t standbys = 0;  // and how many aggregators, the last ones, serve only if the others cannot
   bool impatient = false;      // the deadline may be too short for the network
   // A rank that issues another call.

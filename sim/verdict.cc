@@ -43,13 +43,11 @@ void Verdict::delivered(std::uint32_t job, std::uint32_t rank, const stream::Ope
   known.bytes.emplace(result.begin(), result.end());
 }
 
-void Verdict::delivered_by_survivors(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
-                                     std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
-                                     const RankSet& summed, const std::string& what) {
+bool Verdict::is_known(std::uint32_t job, std::uint32_t rank, std::vector<OfSet>& known, std::span<const std::byte> result,
+                       std::span<const std::uint64_t> epochs, const RankSet& summed, const std::string& what) {
   const auto serving = std::find_if(epochs.begin(), epochs.end(), [](std::uint64_t epoch) { return epoch != 0; });
   const auto aggregator = static_cast<std::size_t>(serving - epochs.begin());
   const RankSet& members = members_[job].at(Life(aggregator, *serving)).expected;
-  std::vector<OfSet>& known = results_of_sets_[{job, call.number}];
   const auto same = [&](const OfSet& other) {
     return other.summed == summed && std::equal(result.begin(), result.end(), other.bytes.begin(), other.bytes.end());
   };
@@ -61,10 +59,26 @@ void Verdict::delivered_by_survivors(std::uint32_t job, std::uint32_t rank, cons
         throw Violation(what + ": the result differs from that of rank " + std::to_string(holder));
     }
   }
-  if (const auto found = std::find_if(known.begin(), known.end(), same); found != known.end()) {
-    found->holders.insert(rank);
-    return;
-  }
+  const auto found = std::find_if(known.begin(), known.end(), same);
+  if (found == known.end()) return false;
+  found->holders.insert(rank);
+  return true;
+}
+
+void Verdict::introduced(std::uint32_t job, std::uint32_t rank, std::uint64_t number, std::span<const std::byte> here_before,
+                         std::span<const std::uint64_t> epochs, const RankSet& summed) {
+  const std::string what =
+      scenario_.jobs[job].name + " rank " + std::to_string(rank) + ", introduction " + std::to_string(number);
+  std::vector<OfSet>& known = introductions_[{job, number}];
+  if (!is_known(job, rank, known, here_before, epochs, summed, what))
+    known.push_back({summed, {here_before.begin(), here_before.end()}, {rank}});
+}
+
+void Verdict::delivered_by_survivors(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
+                                     std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
+                                     const RankSet& summed, const std::string& what) {
+  std::vector<OfSet>& known = results_of_sets_[{job, call.number}];
+  if (is_known(job, rank, known, result, epochs, summed, what)) return;
   std::string wrong = "it names other ranks than were in the job";
   const auto right = [&](const std::vector<std::uint32_t>& processes) {
     for (std::uint32_t other = 0; other < processes.size(); ++other) {
@@ -109,9 +123,11 @@ std::set<std::vector<std::uint32_t>> Verdict::groups(std::uint32_t job, std::spa
 
 void Verdict::forgot(std::uint32_t job, std::uint32_t rank) {
   for (Result& result : results_[job]) result.holders.erase(rank);
-  for (auto& [operation, results] : results_of_sets_) {
-    if (operation.first != job) continue;
-    for (OfSet& result : results) result.holders.erase(rank);
+  for (auto* const kind : {&results_of_sets_, &introductions_}) {
+    for (auto& [operation, results] : *kind) {
+      if (operation.first != job) continue;
+      for (OfSet& result : results) result.holders.erase(rank);
+    }
   }
 }
 

@@ -36,6 +36,10 @@ class Verdict {
   void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call, std::span<const std::byte> result,
                  std::span<const std::uint64_t> epochs, const RankSet& summed = {});
 
+  // The same of a result in which ranks say who was there before others were let in.
+  void introduced(std::uint32_t job, std::uint32_t rank, std::uint64_t number, std::span<const std::byte> here_before,
+                  std::span<const std::uint64_t> epochs, const RankSet& summed);
+
   // Throws Violation if no fault explains the error, or if it names a rank without a fault.
   void failed(std::uint32_t job, std::uint32_t rank, const Error& error);
 
@@ -48,6 +52,11 @@ class Verdict {
   // By aggregator: the process of each rank, or `absent`. Without aggregators that some member has not reached under this
   // epoch.
   [[nodiscard]] std::set<std::vector<std::uint32_t>> groups(std::uint32_t job, std::span<const std::uint64_t> epochs) const;
+  struct OfSet;
+  // Whether another rank has this result; throws if one that should have it has another.
+  [[nodiscard]] bool is_known(std::uint32_t job, std::uint32_t rank, std::vector<OfSet>& known,
+                              std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
+                              const RankSet& summed, const std::string& what);
   void delivered_by_survivors(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
                               std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
                               const RankSet& summed, const std::string& what);
@@ -66,7 +75,8 @@ class Verdict {
     std::vector<std::byte> bytes;
     std::set<std::uint32_t> holders;
   };
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<OfSet>> results_of_sets_;  // by job and operation
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<OfSet>> results_of_sets_;  // by job and call
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<OfSet>> introductions_;    // by job and operation
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> lives_;                 // by job and rank: the latest
   // [job], by aggregator and epoch: the process of each rank that has begun
   using Life = std::pair<std::size_t, std::uint64_t>;

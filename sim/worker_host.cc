@@ -299,7 +299,8 @@ void WorkerHost::resume(const stream::Resumption& resumption) {
     return;
   }
   const double forgetful = plan().straggler_deadline.count() != 0 ? 0.02 : 0.5;
-  if (!log_) log_.emplace(random_.chance(forgetful) ? 0 : std::size_t{1} << 20);
+  const bool is_new = !log_;
+  if (is_new) log_.emplace(random_.chance(forgetful) ? 0 : std::size_t{1} << 20);
   std::deque<UnderWay> before;
   before.swap(under_way_);
   for (const stream::Operation& sent : log_->resume(resumption)) {
@@ -321,35 +322,121 @@ void WorkerHost::resume(const stream::Resumption& resumption) {
   }
   if (log_->next_issue() != next_operation_) {  // a new process
     NETSUM_CHECK(next_operation_ == 0);
-    next_operation_ = delivered_ = log_->next_issue();
+    next_operation_ = delivered_ = position_.index = log_->next_issue();
     ++tally_.events["succeeded_a_process"];
   }
+  if (is_new && !plan().admits.empty()) take_position(resumption);
+}
+
+// Of a new process in its program: that of the others.
+void WorkerHost::take_position(const stream::Resumption& resumption) {
+  if (next_operation_ != 0) {
+    const Position* known = nullptr;
+    for (const bool ended : {true, false}) {
+      members_.for_each([&](std::uint32_t other) {
+        const Witness::Positions& its = witness_.positions[{place_.job, other}];
+        const auto found = its.before.find(next_operation_);
+        if (other != place_.rank && its.ended == ended && found != its.before.end()) known = &found->second;
+      });
+    }
+    if (known == nullptr) throw Violation(name() + " begins where no other rank is");
+    position_ = *known;
+    delivered_ = position_.index;
+  }
+  came_in_ = resumption.boundary;
+  if (came_in_) {
+    position_.admittance.emplace(place_.rank, plan().workers, resumption);
+  } else if (position_.admittance) {
+    position_.admittance.emplace(place_.rank, plan().workers);
+    for (std::uint32_t step = 0; step < position_.steps; ++step) position_.admittance->next(std::vector<std::int32_t>{1});
+  }
+  witness_.positions[{place_.job, place_.rank}] = {};
+  keep_position();
+}
+
+void WorkerHost::keep_position() {
+  if (!plan().admits.empty()) witness_.positions[{place_.job, place_.rank}].before[next_operation_] = position_;
 }
 
 // ---- operations
 
+bool WorkerHost::must_admit() const {
+  const std::vector<bool>& admits = plan().admits;
+  return position_.admittance || (position_.index < admits.size() && admits[position_.index] && !position_.admitted);
+}
+
 void WorkerHost::schedule_issue(Time now) {
-  const auto calls = std::count_if(under_way_.begin(), under_way_.end(), [](const UnderWay& each) { return !each.replay; });
-  next_issue_ = program_->next(next_operation_, static_cast<std::size_t>(calls), now, random_);
+  const auto calls = static_cast<std::size_t>(
+      std::count_if(under_way_.begin(), under_way_.end(), [](const UnderWay& each) { return !each.replay; }));
+  next_issue_ = never;
+  if (!must_admit()) {
+    next_issue_ = program_->next(position_.index, calls, now, random_);
+  } else if (calls == 0 && !(position_.admittance && position_.admittance->lets_in())) {
+    const bool again = !position_.admittance && position_.admits != 0;
+    next_issue_ = now + (again ? plan().admit_pause : Duration::zero());
+  }
+}
+
+// As collective/communicator.cc does with it.
+void WorkerHost::issue_admittance(UnderWay& next) {
+  if (!position_.admittance) {
+    position_.admittance.emplace(place_.rank, plan().workers);
+    position_.steps = 0;
+  }
+  const std::vector<std::int32_t> values = position_.admittance->values(!rank_->knocking().empty());
+  next.admits = true;
+  next.tensor.resize(values.size() * sizeof(std::int32_t));
+  std::copy_n(std::as_bytes(std::span(values)).begin(), next.tensor.size(), next.tensor.begin());
+  next.call.collective = values.empty() ? stream::Collective::barrier : stream::Collective::all_reduce;
+  if (!values.empty()) next.call.dtype = DType::int32;
+  next.call.elements = values.size();
+  next.call.data = next.tensor.data();
+}
+
+void WorkerHost::end_admittance(const UnderWay& done, const RankSet& summed) {
+  stream::Admittance& admittance = *position_.admittance;
+  std::vector<std::int32_t> sums(done.call.elements);
+  std::copy_n(done.tensor.begin(), done.tensor.size(), std::as_writable_bytes(std::span(sums)).begin());
+  admittance.next(sums);
+  ++position_.steps;
+  if (!admittance.done()) return keep_position();
+  const RankSet newcomers = admittance.newcomers(summed);
+  if (position_.steps > 1 || came_in_) {
+    witness_.introduced(place_.job, place_.rank, done.call.number, done.tensor, job_epochs_, summed);
+    if (newcomers.contains(place_.rank) != std::exchange(came_in_, false))
+      throw Violation(name() + " does not know whether it is new");
+  }
+  if (!newcomers.empty()) ++tally_.events["let_a_process_in"];
+  position_.admittance.reset();
+  position_.admitted = ++position_.admits > plan().admit_again || summed.size() == plan().workers;
+  keep_position();
 }
 
 void WorkerHost::issue(Time now) {
-  Program::Call call = program_->make(next_operation_++, process());
   UnderWay next;
-  next.call = call.operation;
-  next.tensor = std::move(call.tensor);
+  if (must_admit()) {
+    issue_admittance(next);
+  } else {
+    Program::Call call = program_->make(position_.index, process());
+    next.index = position_.index;
+    position_ = {.index = next.index + 1};
+    next.call = call.operation;
+    next.tensor = std::move(call.tensor);
+  }
+  next.call.number = next_operation_++;
   next.sent = log_ ? log_->issue(next.call) : next.call;
   next.issued = now;
   next.deadline = after(now, plan().operation_deadline);
   next.lanes_remaining = std::max(1U, static_cast<std::uint32_t>(lanes_.size()));  // none: of a rank that is late
   under_way_.push_back(std::move(next));
+  keep_position();
   schedule_issue(now);
 }
 
 void WorkerHost::submit(Lane& lane, Time now) {
-  // The last call waits for all (runtime/worker_engine.cc).
+  // As runtime/worker_engine.cc does.
   const auto held = [&](const UnderWay& operation) {
-    return !late_.empty() && operation.call.number + 1 == plan().calls.size() && !operation.has_result;
+    return !late_.empty() && waits_for_all(operation) && !operation.has_result;
   };
   while (lane.queued < under_way_.size() && !held(under_way_[lane.queued]) &&
          lane.lane->submit(under_way_[lane.queued].sent, now, *lane.sink))
@@ -365,8 +452,14 @@ void WorkerHost::collect(Lane& lane, Time now) {
     if (--done->lanes_remaining != 0) continue;
     const RankSet summed = log_ ? log_->finish(number) : RankSet();
     if (done->replay) continue;
-    witness_.delivered(place_.job, place_.rank, done->call, done->tensor, job_epochs_, summed);
-    program_->completed(done->call, done->tensor, now);
+    if (done->admits) {
+      end_admittance(*done, summed);
+      continue;
+    }
+    stream::Operation call = done->call;
+    call.number = done->index;
+    witness_.delivered(place_.job, place_.rank, call, done->tensor, job_epochs_, summed);
+    program_->completed(call, done->tensor, now);
     ++delivered_;
     free_since_ = now;
   }
@@ -404,6 +497,15 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
   }
   if (!rank_->running()) return;
   serve(datagrams, now);
+  if (position_.admittance && position_.admittance->lets_in()) {
+    position_.admittance->next();
+    ++position_.steps;
+    keep_position();
+    schedule_issue(now);
+    rank_->let_in(now);
+    carry_out(now);
+    if (!running()) return;
+  }
   report_failures(now);
   rank_->on_timer(now);
   carry_out(now);
@@ -490,8 +592,7 @@ session::Pace WorkerHost::pace(Time now) {
   session::Pace pace{false, next_operation_, std::chrono::duration_cast<std::chrono::milliseconds>(now - free_since_)};
   for (const UnderWay& operation : under_way_) {
     if (operation.lanes_remaining == 0 || operation.replay) continue;
-    const bool last = operation.call.number + 1 == plan().calls.size();
-    const Time since = last ? now : operation.issued;
+    const Time since = waits_for_all(operation) ? now : operation.issued;
     return {true, operation.call.number, std::chrono::duration_cast<std::chrono::milliseconds>(now - since)};
   }
   return pace;
@@ -538,6 +639,9 @@ void WorkerHost::carry_out(const session::Rank::End& end, Time now) {
   if (log_) {
     log_.reset();
     next_operation_ = delivered_ = 0;
+    position_ = {};
+    came_in_ = false;
+    witness_.positions[{place_.job, place_.rank}].ended = true;
     ++restarts_;
     witness_.forgot(place_.job, place_.rank);
   }
@@ -580,6 +684,7 @@ void WorkerHost::close_lanes() {
 }
 
 void WorkerHost::die() {
+  witness_.positions[{place_.job, place_.rank}].ended = true;
   witness_.forgot(place_.job, place_.rank);
   if (rank_ && rank_->joining()) {
     for (std::size_t i = 0; i < sites_.size(); ++i) {

@@ -18,9 +18,19 @@
 #include "sim/protocol.h"
 #include "sim/random.h"
 #include "sim/scenario.h"
+#include "stream/admittance.h"
 #include "stream/operation_log.h"
 
 namespace netsum::sim {
+
+// Where a rank is in its program, before an operation.
+struct Position {
+  std::uint64_t index = 0;                         // of the program's next call
+  std::uint32_t admits = 0;                        // so often the ranks have let new processes in before that call
+  bool admitted = false;                           // and need not any more
+  std::optional<stream::Admittance> admittance{};  // they are at it
+  std::uint32_t steps = 0;                         // and have done as much of it
+};
 
 // Observer of the ranks' results and errors.
 class Witness {
@@ -33,6 +43,16 @@ class Witness {
   virtual void delivered(std::uint32_t job, std::uint32_t rank, const stream::Operation& call,
                          std::span<const std::byte> result, std::span<const std::uint64_t> epochs,
                          const RankSet& summed) = 0;
+  // The result of operation `number`, in which the ranks say whether they were there before others were let in.
+  virtual void introduced(std::uint32_t /*job*/, std::uint32_t /*rank*/, std::uint64_t /*number*/,
+                          std::span<const std::byte> /*here_before*/, std::span<const std::uint64_t> /*epochs*/,
+                          const RankSet& /*summed*/) {}
+  // By job and rank, and its operations' numbers: what an application would know from checkpoints, or from other ranks.
+  struct Positions {
+    bool ended = false;  // that process; some results may have been its own alone
+    std::map<std::uint64_t, Position> before{};
+  };
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Positions> positions{};
   virtual void forgot(std::uint32_t job, std::uint32_t rank) = 0;  // all results: another process follows
   virtual void failed(std::uint32_t job, std::uint32_t rank, const Error& error, std::optional<std::uint64_t> operation) = 0;
   virtual void straggled() = 0;
@@ -95,8 +115,14 @@ class WorkerHost final : public Host, private session::Rank::Operations {
     std::uint32_t lanes_remaining = 0;
     bool replay = false;      // of an operation whose result this rank has
     bool has_result = false;  // some rank has it
+    bool admits = false;      // one of an Admittance's operations
+    std::uint64_t index = 0;  // else which of the program's calls
   };
 
+  // The last call, and those that let new processes in.
+  [[nodiscard]] bool waits_for_all(const UnderWay& operation) const {
+    return operation.admits || operation.index + 1 == plan().calls.size();
+  }
   [[nodiscard]] const JobPlan& plan() const { return scenario_.jobs[place_.job]; }
   [[nodiscard]] Endpoint own_endpoint(std::uint32_t lane) const {  // `lane`: counted over all aggregators
     return endpoint_of(id(), static_cast<std::uint16_t>(place_.first_port + lane));
@@ -138,6 +164,11 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   void serve(std::span<const Datagram> datagrams, Time now);
   void issue(Time now);
   void schedule_issue(Time now);
+  [[nodiscard]] bool must_admit() const;
+  void take_position(const stream::Resumption& resumption);
+  void issue_admittance(UnderWay& next);
+  void end_admittance(const UnderWay& done, const RankSet& summed);
+  void keep_position();
   void submit(Lane& lane, Time now);
   void collect(Lane& lane, Time now);
   [[nodiscard]] bool parted(Time now);
@@ -181,6 +212,8 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   std::optional<stream::OperationLog> log_;           // of a job that recovers, once it has begun
   std::uint32_t restarts_ = 0;                        // of the process
   std::uint64_t next_operation_ = 0, delivered_ = 0;  // numbers; operations of former processes count
+  Position position_;
+  bool came_in_ = false;  // let in, and not introduced
   Time next_issue_ = never, parting_ = never;
   Time free_since_{};  // outside of calls
   std::deque<UnderWay> under_way_;

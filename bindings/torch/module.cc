@@ -68,6 +68,7 @@ class Connection {
 
   std::unique_ptr<Communicator> take() { return std::move(communicator_); }
   FailureNotice& notice() { return *notice_; }
+  [[nodiscard]] const Communicator& communicator() const { return *communicator_; }
 
   void close() {
     const py::gil_scoped_release release;
@@ -245,7 +246,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   register_errors(module);
 
-  py::class_<Connection>(module, "Connection").def("close", &Connection::close);
+  py::class_<Connection>(module, "Connection")
+      .def("close", &Connection::close)
+      .def_property_readonly("newcomers", [](const Connection& its) { return its.communicator().newcomers(); })
+      .def_property_readonly("next_operation", [](const Connection& its) { return its.communicator().next_operation(); });
   py::class_<Aggregator, std::shared_ptr<Aggregator>>(module, "Aggregator").def("address", &Aggregator::address);
 
   using settings::Settings;
@@ -256,6 +260,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly(
           "connect_seconds",
           [](const Settings& its) { return std::chrono::duration<double>(its.options.connect_deadline).count(); })
+      .def_property_readonly("survivors", [](const Settings& its) { return its.options.survivors; })
       .def_property_readonly("most_ranks", [](const Settings& its) { return settings::most_ranks(its.options.protocol); })
       .def_readonly("switches", &Settings::switches)
       .def_readonly("above", &Settings::above)
@@ -298,6 +303,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("abort", &TorchGroup::abort, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_give_back", &TorchGroup::give_back, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_admit", &TorchGroup::admit, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_begin_step", &TorchGroup::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
   // What torch 2.x holds without a Python object, and later returns as a Backend, has its own class again by its dynamic
@@ -307,10 +313,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init([](c10::intrusive_ptr<GroupBase> gloo, Connection* connection, std::shared_ptr<Aggregator> shard,
                        c10::intrusive_ptr<c10d::Store> store, const std::string& path, const std::string& reason,
                        const std::string& job, const std::string& mode, const std::string& switches, int shards,
-                       std::vector<int> world_ranks, std::chrono::milliseconds timeout, const std::string& log_prefix) {
+                       std::vector<int> world_ranks, bool survivors, std::chrono::milliseconds timeout,
+                       const std::string& log_prefix) {
              auto group = c10::make_intrusive<Staged>(
                  timeout, std::move(gloo), connection == nullptr ? nullptr : connection->take(), std::move(shard),
-                 std::move(store), Decision{path, reason, job, mode, switches, shards, std::move(world_ranks)},
+                 std::move(store), Decision{path, reason, job, mode, switches, shards, std::move(world_ranks), survivors},
                  log_to_stderr(log_prefix));
              remember(group);
              if (connection != nullptr) connection->notice().listen([&its = *group] { its.post(&run_failure_hook); });
@@ -318,7 +325,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            }),
            py::kw_only(), py::arg("gloo"), py::arg("connection"), py::arg("shard"), py::arg("store"), py::arg("path"),
            py::arg("reason"), py::arg("job"), py::arg("mode"), py::arg("switches"), py::arg("shards"),
-           py::arg("world_ranks"), py::arg("timeout"), py::arg("log_prefix"));
+           py::arg("world_ranks"), py::arg("survivors"), py::arg("timeout"), py::arg("log_prefix"));
 }
 
 }  // namespace netsum::torch_backend

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
 #include <Python.h>
 
 #include <algorithm>
@@ -79,7 +80,8 @@ template <class Base>
 Group<Base>::Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> communicator,
                    std::shared_ptr<Aggregator> shard, c10::intrusive_ptr<c10d::Store> store, Decision decision,
                    std::function<void(const std::string&)> log)
-    : Base(gloo->getRank(), gloo->getSize()),
+    : Base(gloo ? gloo->getRank() : static_cast<int>(communicator->rank()),
+           gloo ? gloo->getSize() : static_cast<int>(communicator->world_size())),
       decision_(std::move(decision)),
       gloo_(std::move(gloo)),
       store_(std::move(store)),
@@ -167,9 +169,17 @@ bool Group<Base>::by_switch(Call call, const Tensors& tensors, const c10d::Reduc
 }
 
 template <class Base>
+Base& Group<Base>::gloo() const {
+  if (gloo_) return *gloo_;
+  throw std::runtime_error(
+      "netsum: this process came into a running job, where Gloo has no connections to it: make only calls that go through "
+      "the switch");
+}
+
+template <class Base>
 Base& Group<Base>::gloo(Call call, const Tensors& tensors) {
   static_cast<void>(by_switch(call, tensors));
-  return *gloo_;
+  return gloo();
 }
 
 // A group that is over Gloo as a whole has said so at its start.
@@ -189,6 +199,13 @@ void Group<Base>::move_to_allocated(const at::Tensor& tensor) {
 template <class Base>
 void Group<Base>::begin_step() {
   if (feedback_) feedback_->begin_step();
+}
+
+template <class Base>
+std::vector<std::uint32_t> Group<Base>::admit() {
+  check_usable();
+  if (!queue_ || !decision_.survivors) throw std::runtime_error("netsum: admit() requires NETSUM_SURVIVORS, and a switch");
+  return queue_->admit();
 }
 
 // A work of Gloo, with what is left to do once it has ended. The group outlives it: its destructor waits for Gloo's threads
@@ -243,12 +260,12 @@ auto Group<Base>::gloo_reduce_all(Tensors& tensors, const c10d::ReduceOp& op, st
       c10d::AllreduceOptions options;
       options.reduceOp = gloo_op;
       options.timeout = timeout;
-      inner = gloo_->allreduce(reducible, options);
+      inner = gloo().allreduce(reducible, options);
     } else {
       c10d::AllreduceCoalescedOptions options;
       options.reduceOp = gloo_op;
       options.timeout = timeout;
-      inner = gloo_->allreduce_coalesced(reducible, options);
+      inner = gloo().allreduce_coalesced(reducible, options);
     }
   } catch (...) {
     stopwatch_.end();
@@ -268,7 +285,7 @@ auto Group<Base>::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opti
   }
   Outputs received;
   auto movable = this->getRank() == options.rootRank ? as_movable(tensors) : received.movable(tensors);
-  return after_gloo(gloo_->broadcast(movable, options), Call::broadcast, c10d::OpType::BROADCAST, tensors,
+  return after_gloo(gloo().broadcast(movable, options), Call::broadcast, c10d::OpType::BROADCAST, tensors,
                     [received] { received.write(); });
 }
 
@@ -295,7 +312,7 @@ auto Group<Base>::reduce(Tensors& tensors, const c10d::ReduceOptions& options) -
   for (const at::Tensor& tensor : tensors) reducible.push_back(as_reducible(factor ? tensor.detach().clone() : tensor, op));
   if (factor) multiply(reducible, *factor);
   if (op == c10d::ReduceOp::AVG) gloo_options.reduceOp = c10d::ReduceOp::SUM;
-  const WorkPtr inner = gloo_->reduce(reducible, gloo_options);
+  const WorkPtr inner = gloo().reduce(reducible, gloo_options);
   std::function<void()> then;
   if (root) {
     then = [tensors, reducible, op, size = this->getSize()] {
@@ -310,7 +327,7 @@ template <class Base>
 auto Group<Base>::meet(Call call, c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout) -> WorkPtr {
   c10d::BarrierOptions options;
   options.timeout = timeout;
-  return after_gloo(gloo_->barrier(options), call, type, std::move(outputs));
+  return after_gloo(gloo().barrier(options), call, type, std::move(outputs));
 }
 
 // The future's value is one tensor, as NCCL's is: part r is rank r's. Parts of different lengths are one after the other.
@@ -343,7 +360,7 @@ auto Group<Base>::allgather(std::vector<Tensors>& outputs, Tensors& inputs, cons
   Outputs received;
   auto movable_outputs = received.movable(outputs);
   auto movable_inputs = as_movable(inputs);
-  return after_gloo(gloo_->allgather(movable_outputs, movable_inputs, options), call, c10d::OpType::ALLGATHER, outputs[0],
+  return after_gloo(gloo().allgather(movable_outputs, movable_inputs, options), call, c10d::OpType::ALLGATHER, outputs[0],
                     [received] { received.write(); });
 }
 
@@ -363,7 +380,7 @@ auto Group<Base>::_allgather_base(at::Tensor& output, at::Tensor& input, const c
   Outputs received;
   std::vector<Tensors> parts{received.movable(output).detach().view({this->getSize(), from.numel()}).unbind(0)};
   Tensors inputs{from};
-  const WorkPtr inner = gloo_->allgather(parts, inputs, options);
+  const WorkPtr inner = gloo().allgather(parts, inputs, options);
   return after_gloo(inner, call, c10d::OpType::_ALLGATHER_BASE, {output}, [received] { received.write(); });
 }
 
@@ -546,6 +563,15 @@ auto Group<Base>::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
 // A barrier waits for all operations issued before it, on the switch too.
 template <class Base>
 auto Group<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr {
+  if (queue_ && decision_.survivors) {  // the switch alone knows which ranks are left
+    check_usable();
+    counts_.add(Call::barrier, "", 0);
+    Tensors nothing{at::zeros({1}, at::kInt)};
+    std::vector<WorkPtr> before;
+    for (const auto& work : queue_->last()) before.push_back(work);
+    before.push_back(queue_->all_reduce(nothing, ReduceOp::sum, {given(options.timeout), {}}, c10d::OpType::BARRIER));
+    return after(*threads_, before, this->getRank(), c10d::OpType::BARRIER, to_string(Call::barrier), {}, {});
+  }
   Base& gloo = this->gloo(Call::barrier, {});
   std::function<void()> then;
   if (queue_) {
@@ -559,19 +585,19 @@ auto Group<Base>::barrier(const c10d::BarrierOptions& options) -> WorkPtr {
 template <class Base>
 void Group<Base>::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   check_usable();
-  gloo_->monitoredBarrier(options, wait_all_ranks);
+  gloo().monitoredBarrier(options, wait_all_ranks);
 }
 
 template <class Base>
 void Group<Base>::setSequenceNumberForGroup() {
   check_usable();
-  gloo_->setSequenceNumberForGroup();
+  gloo().setSequenceNumberForGroup();
 }
 
 template <class Base>
 uint64_t Group<Base>::getSequenceNumberForGroup() {
   check_usable();
-  return gloo_->getSequenceNumberForGroup();
+  return gloo().getSequenceNumberForGroup();
 }
 
 template class Group<GroupBase>;

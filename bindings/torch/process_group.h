@@ -45,14 +45,16 @@ struct Decision {
   std::string switches;
   int shards = 0;                // how many ranks run a part of the switch
   std::vector<int> world_ranks;  // of the group's ranks
+  bool survivors = false;        // the group goes on without ranks that died
 };
 
 // Of tensors in host memory; staged_group.h has the others.
 template <class Base>
 class Group : public Base {
  public:
-  // `communicator` and `shard` are null if the decision is Gloo. `shard` is this rank's part of the switch, if it runs one;
-  // in `store` the ranks record that they have left, which a shard waits for. `log`: takes a line; empty: silent.
+  // `communicator` and `shard` are null if the decision is Gloo; `gloo` is null in a process that others let in. `shard` is
+  // this rank's part of the switch, if it runs one; in `store` the ranks record that they have left, which a shard waits
+  // for. `log`: takes a line; empty: silent.
   Group(c10::intrusive_ptr<Base> gloo, std::unique_ptr<Communicator> communicator, std::shared_ptr<Aggregator> shard,
         c10::intrusive_ptr<c10d::Store> store, Decision decision, std::function<void(const std::string&)> log);
   ~Group() override { end(); }
@@ -75,6 +77,8 @@ class Group : public Base {
   void give_back(WireFormat wire) { feedback_ = std::make_unique<Feedback>(wire); }
   // Behind all calls before it.
   virtual void begin_step();
+  // SwitchQueue::admit().
+  [[nodiscard]] std::vector<std::uint32_t> admit();
   // Runs a task on a thread of the group's, which outlives its communicator.
   void post(std::function<void()> task) { threads_->post(std::move(task)); }
   [[nodiscard]] CallCounts::Counts counts() const { return counts_.all(); }
@@ -132,6 +136,7 @@ class Group : public Base {
 
  private:
   std::string why_not(Call call, const Tensors& tensors, const c10d::ReduceOp* op) const;  // there is a queue
+  Base& gloo() const;                                                                      // throws if there is none
   Base& gloo(Call call, const Tensors& tensors);  // counts a call that the switch never takes
   void warn(bool last);
   WorkPtr reduce_all(Call call, Tensors& tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,

@@ -54,7 +54,8 @@ SwitchQueue::SwitchQueue(Communicator communicator, std::vector<int> world_ranks
     : communicator_(std::move(communicator)),
       world_ranks_(std::move(world_ranks)),
       stopwatch_(stopwatch),
-      threads_(threads) {}
+      threads_(threads),
+      has_come_in_(!communicator_.newcomers().empty()) {}
 
 // "waits for ranks 0 and 1" of a group: "waits for ranks 0 (global rank 2) and 1 (global rank 3)".
 Error SwitchQueue::named_in_world(const Error& error) const {
@@ -188,6 +189,22 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::submit(const std::vector<Transfer>& t
     if (!std::exchange(line.completing, true)) threads_.post([this, &line] { complete_next(line); });
   }
   return work;
+}
+
+std::vector<std::uint32_t> SwitchQueue::admit() {
+  for (const auto& work : last()) work->wait();  // then members_ are the latest
+  const std::lock_guard issuing(issue_);
+  if (!std::exchange(has_come_in_, false)) {
+    try {
+      static_cast<void>(communicator_.admit());
+    } catch (const Error& error) {
+      failed_ = true;
+      throw named_in_world(error);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  members_ = communicator_.members();
+  return communicator_.newcomers();
 }
 
 Work SwitchQueue::all_reduce_memory(TensorView inout, ReduceOp op) {

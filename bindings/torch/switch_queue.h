@@ -62,6 +62,10 @@ class SwitchQueue {
   // ranks make this call, like all_reduce().
   void move_to_allocated(const at::Tensor& tensor);
 
+  // Communicator::admit(), and the ranks that it let in. In a process that was let in, its first call is the others' that
+  // was.
+  [[nodiscard]] std::vector<std::uint32_t> admit();
+
   // Works that end after all that were issued.
   [[nodiscard]] std::vector<c10::intrusive_ptr<GroupWork>> last() const;
 
@@ -114,6 +118,7 @@ class SwitchQueue {
   const std::shared_ptr<FlightRecorder> flights_ = std::make_shared<FlightRecorder>();
 
   std::mutex issue_;          // a communicator takes calls from one thread at a time
+  bool has_come_in_ = false;  // and has not made its call of admit()
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable all_ended_;
   Line reducing_, spreading_;

@@ -140,7 +140,9 @@ struct Options {
   // They get the same result once they make the call (docs/elastic.md). 0: never. All ranks give the same. Requires
   // survivors.
   std::chrono::milliseconds straggler_deadline{0};
-  std::size_t recovery_memory = std::size_t{256} << 20;  // bytes of results kept for ranks that start again
+  // Bytes of results kept for ranks that start again, or are late. Empty: 256 MiB; 0 with survivors and no straggler
+  // deadline, as new processes need none.
+  std::optional<std::size_t> recovery_memory{};
   // The number of this rank's first call, if it is started again with its own state, e.g. from a checkpoint. Empty: it goes
   // on where the others are; Communicator::next_operation() then says where.
   std::optional<std::uint64_t> first_operation{};
@@ -262,11 +264,14 @@ class NETSUM_API Communicator {
   [[nodiscard]] std::vector<std::uint32_t> members() const;
   // With Options::survivors: lets new processes of ranks that died in, if some wait, and returns the ranks that are in the
   // job then. All ranks in the job call it, in the same order relative to the operations below; connect() of a new process
-  // returns when they do. Its next call is that of the others after admit(), and its state is the caller's to bring.
+  // returns when they do. Its next call is that of the others after admit(), and its state is the caller's to bring. Waits
+  // for the operations that are pending here, and for ranks that are late.
   std::vector<std::uint32_t> admit(const CallOptions& call = {});
   // With Options::straggler_deadline: how many of the next calls the other ranks have ended without this one, as last heard.
   // They return at once, whatever this rank gives to them.
   [[nodiscard]] std::uint64_t behind() const;
+  // The members that the latest admit() let in, on all ranks: on these it was their connect().
+  [[nodiscard]] std::vector<std::uint32_t> newcomers() const;
   // The number of the next call: the count of calls before it, in this process and in the rank's former processes.
   [[nodiscard]] std::uint64_t next_operation() const;
 

@@ -19,6 +19,7 @@
 #include "runtime/shared_engine.h"
 #include "runtime/thread.h"
 #include "runtime/worker_engine.h"
+#include "stream/admittance.h"
 #include "transport/addresses/switch_list.h"
 
 namespace netsum {
@@ -31,6 +32,8 @@ using stream::Collective;
 using stream::Operation;
 
 namespace {
+
+constexpr std::size_t default_recovery_memory = std::size_t{256} << 20;
 
 // Longer operations run better on I/O threads than on the caller's: they use all of this rank's cores.
 constexpr std::uint64_t most_for_callers = 16384;  // int32 words
@@ -223,7 +226,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     const stream::Resumption resumption = joined.resumption;
     start(std::move(joined));
     if (options.log) options.log(traits.placement);
-    if (resumption.boundary) come_in(resumption);
+    if (resumption.boundary) carry_out({options.rank, options.world_size, resumption}, {});
     on_stop.emplace(options.stop, [this] { abort("a stop was requested"); });
   }
 
@@ -259,7 +262,9 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     if (options.recovery.count() > 0) {
       // Ranks are at most a window apart: so much is enough for ranks that did not die, whatever recovery_memory is.
       const std::size_t window = std::size_t{slots} * packet_elements * sizeof(float);
-      log.emplace(std::max(options.recovery_memory, window));
+      const bool forgets = options.survivors != 0 && options.straggler_deadline.count() == 0;
+      const std::size_t memory = forgets ? 0 : default_recovery_memory;
+      log.emplace(std::max(options.recovery_memory.value_or(memory), window));
       static_cast<void>(log->resume(joined.resumption));
       next_operation = log->next_issue();
     }
@@ -273,26 +278,34 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
     monitor->start(*engine, recovering);
   }
 
-  // A flag first: ranks hear of new processes at different times. Then a barrier: a rank that has its result knows that
-  // the others have the flag's, so each of them joins again with the barrier's result, or in need of it. No rank can end the
-  // second barrier before all have joined again, as one that hears of a new process has left the lanes when it begins it.
   std::vector<std::uint32_t> admit(const CallOptions& call) {
     if (options.survivors == 0)
       throw Error(ErrorCode::bad_argument, "admit() requires survivors: set Options::survivors above 0");
-    std::int32_t knocked = monitor->knocked() ? 1 : 0;
-    const TensorView flag{&knocked, 1, DType::int32};
-    run(collective::CollectiveCall{.collective = Collective::all_reduce, .op = ReduceOp::sum, .in = flag, .out = flag},
-        call);
-    if (knocked == 0) return members;
-    run(collective::CollectiveCall{}, call);
-    monitor->let_in();
-    run(collective::CollectiveCall{}, call);
+    while (const auto pending = engine->most_urgent()) pending->wait();
+    carry_out({options.rank, options.world_size}, call);
     return members;
   }
-  // A new process that was let in, beside the others in admit(): some may lack the first barrier's result.
-  void come_in(const stream::Resumption& resumption) {
-    if (resumption.replays.contains(resumption.first)) run(collective::CollectiveCall{}, {});
-    run(collective::CollectiveCall{}, {});
+  void carry_out(stream::Admittance admittance, CallOptions call) {
+    call.waits_for_all = true;
+    while (!admittance.done()) {
+      if (admittance.lets_in()) {
+        monitor->let_in();
+        admittance.next();
+        continue;
+      }
+      std::vector<std::int32_t> values = admittance.values(monitor->knocked());
+      const TensorView sums{values.data(), values.size(), DType::int32};
+      run(values.empty() ? collective::CollectiveCall{}
+                         : collective::CollectiveCall{.collective = Collective::all_reduce,
+                                                      .op = ReduceOp::sum,
+                                                      .in = sums,
+                                                      .out = sums},
+          call);
+      admittance.next(values);
+    }
+    RankSet here;
+    for (const std::uint32_t rank : members) here.insert(rank);
+    newcomers = listed(admittance.newcomers(here));
   }
 
   void abort(const std::string& reason) override {
@@ -418,6 +431,7 @@ struct Communicator::Impl final : Abortable, std::enable_shared_from_this<Commun
   Visitors visitors;
   std::uint64_t next_operation = 0;
   std::vector<std::uint32_t> members = listed(RankSet::first(options.world_size));  // of the latest blocking call
+  std::vector<std::uint32_t> newcomers;                                             // of the latest admit(), or connect()
   std::uint32_t groups = 0;  // made of these ranks: counted by all of them
   std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   collective::RankTraits traits;
@@ -568,6 +582,9 @@ std::vector<std::uint32_t> Communicator::members() const {
 }
 std::uint64_t Communicator::behind() const {
   return Call(impl(), Call::any)->monitor->behind();
+}
+std::vector<std::uint32_t> Communicator::newcomers() const {
+  return impl().newcomers;
 }
 std::uint64_t Communicator::next_operation() const {
   return Call(impl())->next_operation;

@@ -125,9 +125,9 @@ std::vector<Operation> OperationLog::resume(const Resumption& resumption) {
     entry.replaying = entry.finished && number >= resumption.first;
     if (number < resumption.first) continue;
     NETSUM_CHECK(!entry.finished || resumption.replays.contains(number));
-    if (!entry.finished) copy(entry.call.data, entry.bytes.data(), entry.bytes.size());
+    if (!entry.finished) copy(entry.call.data, entry.bytes.memory.get(), entry.bytes.size);
     operations.push_back(as_sent(entry.call));
-    if (entry.finished) operations.back().data = entry.bytes.data();
+    if (entry.finished) operations.back().data = entry.bytes.memory.get();
   }
   return operations;
 }
@@ -137,16 +137,16 @@ Operation OperationLog::issue(const Operation& call) {
   ++next_issue_;
   Entry& entry = entries_[call.number];
   entry.call = call;
-  entry.bytes.resize(tensor_bytes(call));
-  copy(entry.bytes.data(), call.data, entry.bytes.size());
+  entry.bytes = take(tensor_bytes(call));
+  copy(entry.bytes.memory.get(), call.data, entry.bytes.size);
   return as_sent(call);
 }
 
 RankSet OperationLog::finish(std::uint64_t number) {
   Entry& entry = entries_.at(number);
   if (!entry.finished) {
-    copy(entry.bytes.data(), entry.call.data, entry.bytes.size());
-    bytes_kept_ += entry.bytes.size();
+    copy(entry.bytes.memory.get(), entry.call.data, entry.bytes.size);
+    bytes_kept_ += entry.bytes.size;
     entry.summed = resumption_.replays.contains(number) ? set_of(resumption_.summed, number) : resumption_.members;
   }
   entry.finished = true;
@@ -161,6 +161,16 @@ std::uint64_t OperationLog::behind() const {
   return replays.empty() || replays.rbegin()->first < next_issue_ ? 0 : replays.rbegin()->first + 1 - next_issue_;
 }
 
+OperationLog::Bytes OperationLog::take(std::size_t size) {
+  const auto fits = std::find_if(spare_.begin(), spare_.end(),
+                                 [&](const Bytes& each) { return each.capacity >= size && each.capacity / 2 <= size; });
+  if (fits == spare_.end()) return {std::make_unique_for_overwrite<std::byte[]>(size), size, size};
+  Bytes taken = std::move(*fits);
+  spare_.erase(fits);
+  taken.size = size;
+  return taken;
+}
+
 // Drops the oldest results first, and none of a later operation than one without a result: a rank's results are a contiguous
 // range up to its next operation, and those beyond.
 void OperationLog::forget() {
@@ -168,7 +178,9 @@ void OperationLog::forget() {
     const auto oldest = entries_.begin();
     const auto second = std::next(oldest);
     if (!oldest->second.finished || oldest->second.replaying || !second->second.finished) return;
-    bytes_kept_ -= oldest->second.bytes.size();
+    bytes_kept_ -= oldest->second.bytes.size;
+    spare_.push_back(std::move(oldest->second.bytes));
+    if (spare_.size() > most_spare) spare_.erase(spare_.begin());
     entries_.erase(oldest);
   }
 }

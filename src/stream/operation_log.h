@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,19 +84,28 @@ class OperationLog {
   [[nodiscard]] std::size_t bytes_kept() const { return bytes_kept_; }  // of results
 
  private:
+  // Not zeroed. Taken from earlier calls, where that fits: to have fresh pages takes longer than to fill them.
+  struct Bytes {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t size = 0, capacity = 0;
+  };
   struct Entry {
     Operation call;
-    std::vector<std::byte> bytes;  // the input; once finished, the result
-    RankSet summed;                // of a result
+    Bytes bytes;     // the input; once finished, the result
+    RankSet summed;  // of a result
     bool finished = false;
     bool replaying = false;
   };
 
+  static constexpr std::size_t most_spare = 4;
+
   [[nodiscard]] Operation as_sent(const Operation& call) const;
+  [[nodiscard]] Bytes take(std::size_t size);
   void forget();
 
   std::size_t memory_, bytes_kept_ = 0;
   std::map<std::uint64_t, Entry> entries_;  // the results kept, then the pending calls
+  std::vector<Bytes> spare_;                // oldest first
   std::uint64_t next_issue_ = 0;
   bool begun_ = false;
   Resumption resumption_;

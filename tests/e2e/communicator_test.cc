@@ -350,7 +350,10 @@ void expect_to_go_on(const Options& common) {
       while (comm.admit() == fewer) EXPECT_EQ(sum_is_of_members(comm), fewer);
     }
     EXPECT_EQ(comm.members(), all);
+    EXPECT_EQ(comm.newcomers(), Ranks{2});
     EXPECT_EQ(sum_is_of_members(comm), all);
+    EXPECT_EQ(comm.admit(), all);
+    EXPECT_EQ(comm.newcomers(), Ranks{});
     comm.barrier();
   }));
 }
@@ -434,6 +437,26 @@ TEST(Stragglers, OverAnAccelerator) {
   Options options = rank_options({aggregator.address()}, 0, 3);
   options.protocol = NetReduce{};
   expect_not_to_wait(options);
+}
+
+TEST(Survivors, AreRefusedSharedMemoryOrDoWithoutIt) {
+  const Aggregator aggregator(small_aggregator());
+  expect_success(on_ranks(2, [&](std::uint32_t rank) {
+    Options options = rank_options({aggregator.address()}, rank, 2);
+    options.recovery = patience;
+    options.survivors = 1;
+    options.protocol = SwitchMl{.shared_memory = SharedMemory::required};
+    try {
+      static_cast<void>(Communicator::connect(options));
+      ADD_FAILURE() << "required, and not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_argument);
+      EXPECT_NE(std::string(error.what()).find("shared memory cannot be required together with recovery"),
+                std::string::npos);
+    }
+    options.protocol = SwitchMl{.shared_memory = SharedMemory::automatic};
+    EXPECT_FALSE(Communicator::connect(options).statistics().shared_memory);
+  }));
 }
 
 struct Configuration {

@@ -5,12 +5,15 @@ import json
 import os
 import pickle
 import re
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 import torch_support
-from torch_support import ParameterServer, Switch, init, jobs_at, run, run_under_torchrun, tcp_store
+from torch_support import TORCH, ParameterServer, Switch, init, jobs_at, run, run_under_torchrun, tcp_store
 
 NOTICED_WITHIN = 5.0
 
@@ -183,6 +186,52 @@ def case_survives(rank, size):
     dist.all_reduce(ones)
     parameters = torch.cat([each.detach().flatten() for each in model.parameters()])
     return ones.tolist(), netsum.torch.statistics()["members"], parameters.tolist()
+
+
+def case_comes_back(rank, size):
+    """Rank 0, which dies once, is started again by a launcher: this process, or torchrun."""
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    if rank == 0 and not under_torchrun and "LAUNCHED" not in os.environ:
+        while (ended := subprocess.run([sys.executable, sys.argv[0], "--case", "comes_back"],
+                                       env=os.environ | {"LAUNCHED": "1"}, check=False)).returncode == -signal.SIGKILL:
+            pass
+        assert ended.returncode == 0
+        return None  # the rank has printed its result
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    died = os.environ["DIED"]
+    begins_anew = rank == 0 and os.path.exists(died)
+    if under_torchrun:
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = "0"  # torch 1.x has another part of the store for each start
+        init(seconds=60)
+    else:
+        init(seconds=60, store=dist.FileStore(os.environ["STORE"], size), rank=rank, world_size=size)
+    torch.manual_seed(2 if begins_anew else 1)
+    module = torch.nn.Linear(100, 10)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    step, came, model = 0, None, None
+    while came is None or step < came + 4:
+        state = netsum.torch.admit(lambda: (module.state_dict(), optimizer.state_dict(), step))
+        if state is not None:
+            module.load_state_dict(state[0])
+            optimizer.load_state_dict(state[1])
+            came = step = state[2]
+        if state is not None or model is None:
+            model = torch.nn.parallel.DistributedDataParallel(module)
+        if rank == 0 and step == 3 and not begins_anew:
+            with open(died, "w", encoding="utf-8"):
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        model(torch.randn(4, 100, generator=torch.Generator().manual_seed(10 * step + rank))).square().mean().backward()
+        optimizer.step()
+        step += 1
+        dist.barrier()
+    members = netsum.torch.statistics()["members"]
+    dist.destroy_process_group()
+    return came > 2, members, [module.weight.sum().item(), optimizer.state[module.weight]["momentum_buffer"].sum().item()]
 
 
 def case_impatient(rank, size):
@@ -460,6 +509,23 @@ class Failures(unittest.TestCase):
         self.assertEqual((ones, members), ([2, 2, 2], [1, 2]))
         self.assertEqual(ranks[2].result, ranks[1].result)
         self.assertTrue(all(abs(each) < 1e9 for each in parameters))
+
+    def test_a_new_process_is_let_in_and_gets_the_state(self):
+        with Switch() as switch, tempfile.TemporaryDirectory() as folder:
+            results = [rank.result for rank in run("comes_back", 3, seconds=120, environment={
+                "NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "NETSUM_RECOVERY": "60", "NETSUM_SURVIVORS": "2",
+                "STORE": os.path.join(folder, "store"), "DIED": os.path.join(folder, "died")})]
+        self.assertEqual(results[0][:2], [True, [0, 1, 2]])
+        self.assertEqual(results, [results[0]] * 3)
+
+    @unittest.skipIf(TORCH >= (2, 0), "Debian 13's torchrun serves no store: it lacks libuv")
+    def test_torchrun_starts_one_rank_again(self):
+        with Switch() as switch, tempfile.TemporaryDirectory() as folder:
+            results, log = run_under_torchrun("comes_back", 2, apart=True, environment={
+                "NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "NETSUM_RECOVERY": "60", "NETSUM_SURVIVORS": "1",
+                "DIED": os.path.join(folder, "died")})
+        self.assertEqual(results[0][:2], [True, [0, 1]], log)
+        self.assertEqual(results, [results[0]] * 2)
 
     def test_a_wait_is_interrupted(self):
         with Switch() as switch:

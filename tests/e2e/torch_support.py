@@ -29,8 +29,9 @@ RESULT = "result: "
 FORK_SERVER = None
 
 
-def run_under_torchrun(case, ranks, seconds=120, environment=None, restarts=1):
-    """Runs case_`case` under torchrun, which starts all ranks again when one dies; returns their results, and the log."""
+def run_under_torchrun(case, ranks, seconds=120, environment=None, restarts=1, apart=False):
+    """Runs case_`case` under torchrun, which starts all ranks again when one dies; returns their results, and the log. `apart`: each rank
+    under a torchrun of its own, which starts this one again."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("NETSUM_") or k in KEPT}
     variables |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", "NETSUM_BINARY": NETSUM}
     variables |= environment or {}
@@ -40,20 +41,23 @@ def run_under_torchrun(case, ranks, seconds=120, environment=None, restarts=1):
             needed = ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint", f"{directory}/store"]
         else:
             needed = ["--master_port", str(free_port()), "--redirects", "9:1", "--tee", "9:1"]
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--max_restarts", str(restarts),
-                   "--monitor_interval", "0.1", *needed, os.path.abspath(sys.argv[0]), "--case", case]
-        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(1 if apart else ranks), "--max_restarts",
+                   str(restarts), "--monitor_interval", "0.1", *needed]
+        hosts = [["--nnodes", str(ranks), "--node_rank", str(rank)] for rank in range(ranks)] if apart else [[]]
+        processes = [subprocess.Popen([*command, *host, os.path.abspath(sys.argv[0]), "--case", case], env=variables,
+                                      stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) for host in hosts]
         try:
-            output, _ = process.communicate(timeout=seconds)
+            output = "".join(process.communicate(timeout=seconds)[0] for process in processes)
         finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            for process in processes:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
         errors.seek(0)
         log = errors.read()
-    if process.returncode != 0:
-        raise AssertionError(f"{case}: torchrun ended with status {process.returncode}\n{output}{log[-8000:]}")
+    if any(process.returncode != 0 for process in processes):
+        raise AssertionError(f"{case}: torchrun ended with status {[each.returncode for each in processes]}\n{output}{log[-8000:]}")
     return [json.loads(line[len(RESULT):]) for line in output.splitlines() if line.startswith(RESULT)], log
 
 

@@ -7,6 +7,7 @@ docs/pytorch.md tells what it does and which NETSUM_* variables there are.
 """
 
 import atexit
+import pickle
 import sys
 
 try:
@@ -31,7 +32,7 @@ if _version != _C.torch_version:
 
 from . import agreement, flights, hooks  # noqa: E402
 
-__all__ = ["Error", "bucket_hook", "empty", "flight_record", "hooks", "statistics", "write_flight_record"]
+__all__ = ["Error", "admit", "bucket_hook", "empty", "flight_record", "hooks", "statistics", "write_flight_record"]
 
 Error = _C.Error  # a RuntimeError with `code`, see docs/errors.md
 
@@ -101,6 +102,35 @@ def bucket_hook(group, bucket):
         done.value()  # raises its error
         return buffer
     return work.get_future().then(averaged)
+
+
+def admit(state, group=None):
+    """With NETSUM_SURVIVORS: lets new processes of ranks that died in, if some wait. All ranks in the group call it, between two steps.
+
+    None if nobody came in. Otherwise what `state()` returned on a rank that was there before, on all ranks. In a new process
+    init_process_group() returns when the others call admit(), and its own first call gets the state. state() is called only where it
+    is needed, and what it returns is pickled.
+    """
+    backend = _backend_of(group, "admit")
+    newcomers = backend._netsum_admit()
+    if not newcomers:
+        return None
+
+    def broadcast(tensor, root):
+        options = torch.distributed.BroadcastOptions()
+        options.rootRank = root
+        backend.broadcast([tensor], options).wait()
+
+    for giver in [rank for rank in statistics(group)["members"] if rank not in newcomers]:
+        pickled = pickle.dumps(state()) if giver == backend.rank() else b""
+        length = torch.tensor([len(pickled)])
+        broadcast(length, giver)
+        data = torch.frombuffer(bytearray(pickled), dtype=torch.uint8) if pickled else torch.empty(length.item(), dtype=torch.uint8)
+        broadcast(data, giver)
+        backend.allreduce([torch.zeros(1)], torch.distributed.AllreduceOptions()).wait()
+        if giver in statistics(group)["members"]:  # else another rank's bytes may have come in place of its own
+            return pickle.loads(data.numpy().tobytes())
+    raise RuntimeError("netsum: no rank is left that was there before the new processes: start all ranks from a checkpoint")
 
 
 def statistics(group=None):

@@ -21,6 +21,7 @@ from . import _C, forks
 from .restarts import host_identity, name_job
 
 REACH_SECONDS = 5.0
+_process = secrets.token_hex(8)  # of this process's words to later ones
 
 
 class Agreement:
@@ -171,12 +172,16 @@ def _forget_barriers(group_store):
         return
 
 
+def _make_room_in_barrier(group_store):
+    """The former process of this rank is counted in torch 1.x's barrier at the end of init_process_group, and that count must be met
+    exactly."""
+    group_store.underlying_store.add(f"{STORE_BASED_BARRIER_PREFIX}:{torch.distributed.distributed_c10d._group_count}", -1)
+
+
 def build(store, rank, size, timeout, make_gloo, world_rank=None):
     """Decides, and returns the process group. `world_rank`: what errors call this rank, if it is not torch.distributed that knows."""
     before = forks.network_sockets()
     world_store = None if torch.distributed.is_initialized() else store
-    store = fresh(store, rank)
-    agreement = Agreement(store, rank, size, timeout)
     hostname = socket.gethostname()
 
     if world_rank is None:
@@ -187,6 +192,11 @@ def build(store, rank, size, timeout, make_gloo, world_rank=None):
         report.update(settings=settings.common_to_all_ranks(), host_identity=host_identity())
     except (_C.Error, OSError) as error:
         report["error"] = str(error)
+    if settings.survivors and (group := _come_in(store, rank, size, timeout, settings, world_store)):
+        forks.keep_from_children(before, store)
+        return group
+    kept, store = store, fresh(store, rank)
+    agreement = Agreement(store, rank, size, timeout)
 
     def judge(reports):
         if world_store is not None:
@@ -208,8 +218,10 @@ def build(store, rank, size, timeout, make_gloo, world_rank=None):
                             reason=reason, job=plan["job"] if path == "switch" else "", mode=plan["mode"],
                             switches=",".join(addresses) if path == "switch" else "",
                             shards=len(plan["leaders"]) if path == "switch" and not (settings.above or settings.switches) else 0,
-                            world_ranks=plan["world_ranks"], timeout=timeout, log_prefix=prefix)
+                            world_ranks=plan["world_ranks"], survivors=settings.survivors > 0, timeout=timeout, log_prefix=prefix)
     forks.keep_from_children(before, store)
+    if path == "switch" and settings.survivors:
+        _leave_word(kept, rank, {**plan, "addresses": addresses, "reason": reason})
 
     if path == "switch":
         line = f"all-reduce of {size} ranks goes through the switch: {reason} (job {plan['job']})"
@@ -218,6 +230,39 @@ def build(store, rank, size, timeout, make_gloo, world_rank=None):
     if prefix:
         print(f"{prefix}{line}", file=sys.stderr, flush=True)
     return group
+
+
+def _leave_word(store, rank, job):
+    """For a new process of this rank: the job, where it may come in."""
+    store.set(f"netsum/job/{rank}", json.dumps({**job, "process": _process}))
+    store.add(f"netsum/jobs/{rank}", 1)
+
+
+def _come_in(store, rank, size, timeout, settings, world_store):
+    """The group of a process that the others let in, in place of one of the same rank that has died. None: there was none, or all ranks
+    begin anew. It has no Gloo, whose connections are made by all ranks together."""
+    if store.add(f"netsum/jobs/{rank}", 0) == 0:
+        return None
+    job = json.loads(store.get(f"netsum/job/{rank}"))
+    if job["process"] == _process:
+        return None
+    prefix = f"netsum[{rank}]: " if settings.log == "debug" else ""
+    connection = _C.connect(settings=settings, shards=[], token=job["token"], job_key=job["job_key"], job=job["job"],
+                            generation=job["generation"], rank=rank, world_size=size, connect_deadline=timeout,
+                            operation_deadline=timeout, log_prefix=prefix)
+    if not connection.newcomers:
+        operations = connection.next_operation
+        connection.close()
+        if operations == 0:
+            return None
+        raise RuntimeError(f"netsum: fewer than the {settings.survivors} survivors are left, and they wait in the midst of a step "
+                           f"(operation {operations} of job {job['job']}): start all ranks from a checkpoint")
+    _leave_word(store, rank, job)
+    if world_store is not None:
+        _make_room_in_barrier(world_store)
+    return _C.StagedProcessGroup(gloo=None, connection=connection, shard=None, store=PrefixStore("end", store), path="switch",
+                                 reason=job["reason"], job=job["job"], mode=job["mode"], switches=",".join(job["addresses"]),
+                                 shards=0, world_ranks=job["world_ranks"], survivors=True, timeout=timeout, log_prefix=prefix)
 
 
 def _join(agreement, plan, settings, hostname, prefix):
