@@ -132,6 +132,7 @@ std::string TopText::of_daemon(const Answer& answer) {
                              : std::map<telemetry::Rates::Key, telemetry::JobRates>::const_iterator();
     const bool known = rates && found != rates->jobs.end() && job.job.running;
     std::string rest = job.job.failure.empty() ? waits_for(job) : job.job.failure;
+    if (!job.job.late.empty()) rest += (rest.empty() ? "" : ", ") + session::name_ranks(job.job.late) + " late";
     for (const std::string& absent : job.job.absent) rest += (rest.empty() ? "without " : ", without ") + absent;
     text += row(full_name(job.job.job, job.job.tenant), telemetry::state_of(job.job), job.job.protocol,
                 std::to_string(job.job.joined.size()) + "/" + std::to_string(job.job.world_size),

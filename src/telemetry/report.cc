@@ -130,6 +130,7 @@ ordered_json json_of(const JobReport& entry) {
           {"joined", members(job.joined, job.world_size)},
           {"left", members(job.left, job.world_size)},
           {"absent", job.absent},
+          {"late", members(job.late, job.world_size)},
           {"hosts", hosts_json(entry.hosts)},
           {"switches", std::move(switches)},
           {"counters", counters_json(entry.counters)},
@@ -145,6 +146,7 @@ void read_place(const ordered_json& job, JobReport& entry) {
   if (job.contains("absent")) {
     for (const auto& address : job.at("absent")) entry.job.absent.push_back(text_of(address));
   }
+  if (job.contains("late")) entry.job.late = set_of(job.at("late"));
   if (job.contains("stalled_unit")) entry.stalled_unit = text_of(job.at("stalled_unit"));
   if (job.contains("stalled_seconds")) entry.stalled_seconds = job.at("stalled_seconds");
   if (job.contains("hosts")) {
