@@ -51,7 +51,7 @@ LinkFaults draw_links(Random& random, Profile profile) {
   if (profile == Profile::crash || profile == Profile::leave) {
     links.control_loss = random.chance(0.3) ? 0.05 : 0;
     if (profile == Profile::leave && random.chance(0.3))
-      links.loss = 0.3 * random.unit();  // some ranks lack what others have
+      links.loss = 0.1 * random.unit();  // some ranks lack what others have
     return links;
   }
   const auto some = [&](double often, double most) {

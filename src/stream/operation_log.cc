@@ -179,7 +179,7 @@ void OperationLog::forget() {
     const auto second = std::next(oldest);
     if (!oldest->second.finished || oldest->second.replaying || !second->second.finished) return;
     bytes_kept_ -= oldest->second.bytes.size;
-    spare_.push_back(std::move(oldest->second.bytes));
+    if (oldest->second.bytes.capacity >= least_spare) spare_.push_back(std::move(oldest->second.bytes));
     if (spare_.size() > most_spare) spare_.erase(spare_.begin());
     entries_.erase(oldest);
   }

@@ -97,7 +97,7 @@ class OperationLog {
     bool replaying = false;
   };
 
-  static constexpr std::size_t most_spare = 4;
+  static constexpr std::size_t most_spare = 4, least_spare = std::size_t{64} << 10;  // bytes
 
   [[nodiscard]] Operation as_sent(const Operation& call) const;
   [[nodiscard]] Bytes take(std::size_t size);

@@ -191,6 +191,16 @@ TEST(OperationLog, KeepsTheLatestResultsThatFit) {
   EXPECT_EQ(log.progress(), (Progress{6, 5, {}})) << "the latest is kept, whatever its length";
 }
 
+TEST(OperationLog, MemoryOfEarlierCallsHoldsLaterOnes) {
+  Log log(0);
+  Tensor large = filled(40'000, 1), small = filled(30'000, 7);
+  for (std::uint64_t number = 0; number < 4; ++number) log.run(number, large, 2);
+  static_cast<void>(log.issue(call(4, small)));
+  set(small, 9);  // results of some chunks
+  static_cast<void>(log.resume({4, {}}));
+  EXPECT_EQ(small, filled(30'000, 7));
+}
+
 TEST(OperationLog, NothingIsForgottenWhileItIsReplayed) {
   Log log(0);
   Tensor tensor = filled(10, 1);
