@@ -22,7 +22,8 @@ enum Label : std::uint64_t {
   of_control = 8000,
   of_bump = 9000,
   of_keys = 10000,
-  of_privacy = 11000
+  of_privacy = 11000,
+  of_lanes = 12000
 };
 
 }  // namespace netsum::sim

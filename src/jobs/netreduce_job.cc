@@ -176,6 +176,7 @@ session::Agreement agree_on_ring(const session::Gathered& gathered) {
   for (const JoinRequest* const rank : gathered.ranks) {
     RingAsk ask = checked_part<RingAsk>(rank->own);
     grant.message_packets = ask.message_packets;  // the same for all
+    ask.members.resize(gathered.lanes);
     grant.members.push_back(std::move(ask.members));
     if (!ask.privacy.public_key.empty()) grant.public_keys.push_back(std::move(ask.privacy.public_key));
   }
@@ -230,8 +231,8 @@ std::string check_grant(const Admission& admission, const JoinRequest& asked) {
   }
   if (grant->message_packets == 0) return "the admission has messages of 0 packets";
   if (grant->members.size() != asked.world_size) return wrong_ranks(grant->members.size(), asked.world_size);
-  if (std::string error = check_members(grant->members, ask.members.size()); !error.empty()) return error;
-  if (grant->members[asked.rank] != ask.members) {
+  if (std::string error = check_members(grant->members, admission.lanes); !error.empty()) return error;
+  if (!std::equal(grant->members[asked.rank].begin(), grant->members[asked.rank].end(), ask.members.begin())) {
     return "the admission has other queue pairs for rank " + std::to_string(asked.rank) + " than the rank named";
   }
   return check_public_keys(grant->public_keys, ask.privacy, asked.rank, asked.world_size);

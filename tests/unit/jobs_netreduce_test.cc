@@ -182,6 +182,7 @@ StartJob start_of(std::uint32_t ranks) {
   start.admission.job_epoch = 0x1234567812345678;
   start.admission.packet_elements = 512;
   start.admission.slots = 8;
+  start.admission.lanes = lanes;
   start.admission.own = own_part(grant_of(ranks));
   start.job = "train";
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -454,7 +455,16 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   asked.packet_elements = good.packet_elements;
   asked.own = own_part(RingAsk{20, ask_of(2).members});
   EXPECT_EQ("", check(good, asked, netreduce_rules()));
+  Admission fewer = good;
+  fewer.lanes = 1;
+  spoil_grant(fewer, [](RingGrant& grant) {
+    for (auto& members : grant.members) members.resize(1);
+  });
+  EXPECT_EQ("", check(fewer, asked, netreduce_rules())) << "the first lanes of this rank";
   const std::function<void(Admission&)> breaks[] = {
+      [](auto& a) { a.lanes = lanes - 1; },
+      [](auto& a) { a.lanes = lanes + 1; },
+      [](auto& a) { a.lanes = 0; },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.clear(); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.pop_back(); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.push_back(grant.members[0]); }); },
