@@ -198,6 +198,17 @@ Reached reach_control(const Options& options, const std::string& address, Time d
   return reached;
 }
 
+Duration round_trip_of(control::Client& client, Time deadline) {
+  constexpr int few = 4;
+  Duration shortest = Duration::max();
+  for (int i = 0; i < few; ++i) {
+    const Time asked = now();
+    static_cast<void>(client.hello(remaining(deadline)));
+    shortest = std::min(shortest, now() - asked);
+  }
+  return shortest;
+}
+
 FirstHop reach_switch(const Options& options, const std::string& address, Time deadline) {
   FirstHop hop;
   if (address.empty()) return hop;

@@ -65,6 +65,8 @@ struct Reached {
   control::Hello hello;
 };
 [[nodiscard]] Reached reach_control(const Options& options, const std::string& address, Time deadline);
+// The shortest of a few, over its control channel.
+[[nodiscard]] Duration round_trip_of(control::Client& client, Time deadline);
 // Of all its lanes. `address` empty: no switch.
 [[nodiscard]] FirstHop reach_switch(const Options& options, const std::string& address, Time deadline);
 // `ecn`: queues on the way may mark (transport::UdpOptions).
