@@ -22,8 +22,7 @@ PacketLoop::PacketLoop(std::unique_ptr<transport::Transport> transport, std::uin
                        OnPackets on_packets)
     : busy_poll_(threads.busy_poll, transport->descriptor() >= 0) {
   descriptors_.push_back({mailbox_.descriptor(), POLLIN, 0});
-  const Endpoint local = transport->local();
-  sockets_.push_back(std::make_unique<Socket>(std::move(transport), local, std::move(on_packets)));
+  sockets_.push_back(std::make_unique<Socket>(std::move(transport), std::move(on_packets)));
   descriptors_.insert(descriptors_.begin(), {sockets_.front()->transport->descriptor(), POLLIN, 0});
   const SignalsBlocked blocked;
   thread_ = std::thread([this, index, cpu = threads.cpu(index)] {
@@ -39,8 +38,7 @@ PacketLoop::~PacketLoop() {
 }
 
 std::size_t PacketLoop::add(std::unique_ptr<transport::Transport> transport, OnPackets on_packets) {
-  const Endpoint local = transport->local();
-  auto socket = std::make_unique<Socket>(std::move(transport), local, std::move(on_packets));
+  auto socket = std::make_unique<Socket>(std::move(transport), std::move(on_packets));
   std::size_t number = 0;
   call([&] {
     number = sockets_.size();

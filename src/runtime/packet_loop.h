@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/counter_list.h"
@@ -63,6 +64,9 @@ class PacketLoop {
 
  private:
   struct Socket {
+    Socket(std::unique_ptr<transport::Transport> of_socket, OnPackets callback)
+        : transport(std::move(of_socket)), local(transport->local()), on_packets(std::move(callback)) {}
+
     std::unique_ptr<transport::Transport> transport;
     Endpoint local;
     OnPackets on_packets;

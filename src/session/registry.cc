@@ -1,6 +1,8 @@
 #include "session/registry.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -318,7 +320,7 @@ struct Registry::Impl {
     for (const auto& [rank, member] : job.ranks) {
       const JoinRequest& request = member.request;
       if (admission.local) start.local_tickets.push_back(request.local_ticket);
-      const std::size_t cookies = std::min<std::size_t>(plan.lanes, request.switch_cookies.size());
+      const auto cookies = std::min<std::ptrdiff_t>(plan.lanes, std::ssize(request.switch_cookies));
       start.endpoints.emplace_back(request.endpoints.begin(), request.endpoints.begin() + plan.lanes);
       start.listens.push_back(request.listens);
       start.switch_cookies.emplace_back(request.switch_cookies.begin(), request.switch_cookies.begin() + cookies);
