@@ -17,7 +17,7 @@ session::RegistryConfig registry_config(const Scenario& scenario, const session:
     const std::uint32_t parent = scenario.parent_of_switch[i];
     if (parent != session::Placement::at_server) config.switch_parents[std::to_string(i)] = std::to_string(parent);
   }
-  config.lanes = scenario.lanes;
+  config.lanes = scenario.lanes + scenario.spare_lanes;
   config.heartbeat_timeout = config.survivor_timeout = heartbeat_timeout;  // heartbeats are lost here
   config.slots = scenario.switch_slots;
   config.keys = config.keys_below = true;
@@ -42,7 +42,7 @@ AggregatorHost::AggregatorHost(Surroundings& surroundings, HostId id, const Scen
                                std::uint32_t life)
     : Host(surroundings, id),
       scenario_(scenario),
-      lanes_(surroundings, id, scenario.lanes),
+      lanes_(surroundings, id, scenario.lanes + scenario.spare_lanes),
       checked_(protocol.aggregator_service(scenario, lanes_.for_services())),
       aggregator_(registry_config(scenario, *checked_->service().rules(), id, life)) {}
 
@@ -162,6 +162,7 @@ void AggregatorHost::start(const session::StartJob& start, Time now) {
     return aggregator_.on_start_failed(epoch, "there is no memory left", now);
   }
   const JobPlan& plan = scenario_.plan_of(start.job);
+  if (session::lanes_of(start) != scenario_.lanes) throw Violation("a job has other lanes than the fewest of its ranks");
   checked_->on_start(start, plan);
   jobs_[epoch] = {start, std::move(served), static_cast<std::uint32_t>(&plan - scenario_.jobs.data())};
   aggregator_.on_started(start);
@@ -172,7 +173,7 @@ void AggregatorHost::start(const session::StartJob& start, Time now) {
 
 std::unique_ptr<service::ServedJob> AggregatorHost::serve(const session::StartJob& start, Time now) {
   const bool lacks = now < no_memory_until_ && checked_->needs_memory(scenario_.plan_of(start.job));
-  HostLane* const poor = lacks ? &lanes_[start.admission.job_epoch % lanes_.size()] : nullptr;
+  HostLane* const poor = lacks ? &lanes_[start.admission.job_epoch % session::lanes_of(start)] : nullptr;
   std::unique_ptr<service::ServedJob> served;
   if (poor != nullptr) poor->lack_memory(true);
   try {
@@ -212,9 +213,11 @@ void AggregatorHost::install(Time now) {
         break;
       case session::Installations::Ask::install: {
         const Running& job = jobs_.at(due.job_epoch);
-        call.what = InstallCall{checked_->service().describe(job.start, due.index, due.again,
-                                                             installations_.lanes_of(due.job_epoch), lanes_.endpoints()),
-                                job.plan};
+        std::vector<Endpoint> own = lanes_.endpoints();
+        own.resize(session::lanes_of(job.start));
+        call.what = InstallCall{
+            checked_->service().describe(job.start, due.index, due.again, installations_.lanes_of(due.job_epoch), own),
+            job.plan};
         break;
       }
     }
@@ -238,7 +241,8 @@ void AggregatorHost::check() const {
   for (const auto& [epoch, job] : jobs_) {
     const std::size_t serving = checked_->lanes_serving(epoch);
     const bool waits = serving == 0 && job.start.switches_needed && !job.placed;
-    if (serving != lanes_.size() && !waits) throw Violation("a lane serves other jobs than the registry runs");
+    if (serving != session::lanes_of(job.start) && !waits)
+      throw Violation("a lane serves other jobs than the registry runs");
   }
   checked_->check(lanes_.counts());
 }

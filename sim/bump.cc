@@ -319,6 +319,7 @@ class Bump final : public Protocol {
 
   void draw(Scenario& scenario) const override {
     scenario.aggregators = scenario.lanes = 1;
+    scenario.spare_lanes = 0;
     for (JobPlan& job : scenario.jobs) {
       job.workers = std::max(job.workers, 2U);  // neighbours have ports of their own
       job.survivors = job.standbys = 0;

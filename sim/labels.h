@@ -23,7 +23,8 @@ enum Label : std::uint64_t {
   of_bump = 9000,
   of_keys = 10000,
   of_privacy = 11000,
-  of_admits = 12000
+  of_admits = 12000,
+  of_lanes = 13000
 };
 
 }  // namespace netsum::sim

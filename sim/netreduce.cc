@@ -79,14 +79,15 @@ class NetreduceSums final : public CheckedJobs<RingCounters> {
   void on_start(const session::StartJob& start, const JobPlan& plan) override {
     CheckedJobs::on_start(start, plan);
     const session::SwitchEndpoint below = switch_endpoints(scenario_, start.admission.placement);
-    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+    for (std::size_t lane = 0; lane < session::lanes_of(start); ++lane) {
       add_route(lane, jobs::tunnel_ring(start, lane, netreduce::at_root, below));
     }
   }
   void on_install(const session::SwitchMessage& message, const JobPlan& plan) override {
     CheckedJobs::on_install(message, plan);
     const jobs::TreeInstallation installation = jobs::read_ring(message, *service_.rules());
-    for (std::size_t lane = 0; lane < lanes(); ++lane) add_route(lane, jobs::tunnel_ring(installation, lane));
+    for (std::size_t lane = 0; lane < installation.root.size(); ++lane)
+      add_route(lane, jobs::tunnel_ring(installation, lane));
   }
   void on_stop(std::uint64_t epoch) override {
     CheckedJobs::on_stop(epoch);

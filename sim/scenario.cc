@@ -333,6 +333,10 @@ Scenario generate(const Settings& settings, std::uint64_t seed, const Protocol& 
   Random random(derive(seed, Label::topology));
   scenario.aggregators = limited(random.chance(0.7) ? 1 : random.between(2, 3), limits.aggregators);
   scenario.lanes = limited(random.chance(0.5) ? 1 : random.between(2, 3), limits.lanes);
+  Random spare(derive(seed, Label::of_lanes));
+  if (limits.lanes == Limits::unlimited && spare.chance(0.3)) {
+    scenario.spare_lanes = static_cast<std::uint32_t>(spare.between(1, 2));
+  }
   const std::uint64_t jobs = limited(random.between(settings.jobs.least, settings.jobs.most), limits.jobs);
   scenario.coalesce = random.chance(0.5) ? Duration::zero() : Duration(random.between(microseconds(1), microseconds(50)));
   const bool skewed = settings.profile == Profile::chaos && random.chance(0.5);

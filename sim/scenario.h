@@ -124,6 +124,7 @@ struct Scenario {
   std::uint64_t seed = 0;
   Settings settings;
   std::uint32_t aggregators = 1, lanes = 1;
+  std::uint32_t spare_lanes = 0;                // of aggregators, switches, and every second rank; no job has them
   std::vector<std::uint32_t> parent_of_switch;  // switches below the aggregators; UINT32_MAX: directly below an aggregator
   std::uint32_t pool_slots = 0, pool_elements = 0;  // per lane of these switches
   std::uint32_t pool_parts = 0;                     // one for each job; 0: all jobs share all slots

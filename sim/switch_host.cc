@@ -13,7 +13,7 @@ SwitchHost::SwitchHost(Surroundings& surroundings, HostId id, const Scenario& sc
       scenario_(scenario),
       instance_(life + 1),
       needed_(protocol.rules().switches_needed),
-      lanes_(surroundings, id, scenario.lanes),
+      lanes_(surroundings, id, scenario.lanes + scenario.spare_lanes),
       checked_(protocol.switch_service(scenario, id - scenario.aggregators, lanes_.for_services())) {}
 
 void SwitchHost::turn(std::span<const Datagram> datagrams, Time now) {

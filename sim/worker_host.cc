@@ -173,6 +173,11 @@ void WorkerHost::carry_out(const session::Rank::Join& join, Time) {
   for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
     request.endpoints.push_back(own_endpoint(site.number * scenario_.lanes + lane));
   }
+  // Those with fewer ranks than before may be left without one that limits the lanes.
+  const std::uint32_t spare = plan().survivors == 0 && place_.rank % 2 == 1 ? scenario_.spare_lanes : 0;
+  for (std::uint32_t lane = 0; lane < spare; ++lane) {
+    request.endpoints.push_back(own_endpoint(scenario_.aggregators * scenario_.lanes + site.number * spare + lane));
+  }
   if (log_) request.progress = log_->progress();
   rank_->complete(join.site, request);
   if (!past_switch_) request.switch_address = switch_address();

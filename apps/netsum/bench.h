@@ -73,7 +73,8 @@ struct RankReport {
   std::uint64_t bytes_copied = 0;        // in shared memory, from and to tensors
   std::uint64_t busy_nanoseconds = 0;    // as Statistics'
   std::uint64_t cpu_nanoseconds = 0;     // of this process, in the calls alone
-  std::uint32_t window = 0;              // packets that may be in flight, at the end
+  std::uint32_t lanes = 0;
+  std::uint32_t window = 0;  // packets that may be in flight, at the end
   std::string placement;
 
   [[nodiscard]] std::string text() const;  // one line of JSON
@@ -89,6 +90,7 @@ struct BenchReport {
   double packets_sent = 0, packets_received = 0, packets_retransmitted = 0, packets_dropped_up = 0, packets_dropped_down = 0;
   double bytes_copied = 0;                   // per worker and all-reduce
   double busy_seconds = 0, cpu_seconds = 0;  // the same
+  std::uint32_t lanes = 0;                   // of a worker
   double window = 0;                         // packets that a worker may have in flight, at the end
   std::string placement;
 

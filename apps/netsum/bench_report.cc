@@ -37,6 +37,7 @@ std::string RankReport::text() const {
             {"bytes_copied", bytes_copied},
             {"busy_nanoseconds", busy_nanoseconds},
             {"cpu_nanoseconds", cpu_nanoseconds},
+            {"lanes", lanes},
             {"window", window},
             {"placement", placement}};
   json.update(Json(verdict));
@@ -61,6 +62,7 @@ RankReport RankReport::parse(std::string_view text) {
   json.at("bytes_copied").get_to(report.bytes_copied);
   json.at("busy_nanoseconds").get_to(report.busy_nanoseconds);
   json.at("cpu_nanoseconds").get_to(report.cpu_nanoseconds);
+  json.at("lanes").get_to(report.lanes);
   json.at("window").get_to(report.window);
   json.at("placement").get_to(report.placement);
   return report;
@@ -80,6 +82,7 @@ BenchReport::BenchReport(const BenchOptions& options, const std::vector<RankRepo
     bytes_copied += share * static_cast<double>(rank.bytes_copied);
     busy_seconds += 1e-9 * share * static_cast<double>(rank.busy_nanoseconds);
     cpu_seconds += 1e-9 * share * static_cast<double>(rank.cpu_nanoseconds);
+    lanes = rank.lanes;
     window += static_cast<double>(rank.window) / static_cast<double>(ranks.size());
     packets_dropped_up += share * static_cast<double>(rank.packets_dropped_up);
   }
@@ -132,6 +135,7 @@ std::string BenchReport::json(const BenchOptions& options) const {
       {"bytes_copied", bytes_copied},
       {"cpu_seconds_per_worker", cpu_seconds},
       {"busy_seconds_per_worker", busy_seconds},
+      {"lanes", lanes},
       {"window", window},
       {"max_abs_error", verdict.max_abs_error},
       {"error_bound", verdict.error_bound},

@@ -213,6 +213,7 @@ std::vector<RankReport> run_rank(const BenchOptions& options, bool gather_all,
     report.hashes.push_back(exercise.hash());
     on_iteration(i + 1);
   }
+  report.lanes = comm.statistics().lanes;
   report.window = comm.statistics().window;
   if (options.back_to_back) comm.barrier();  // all ranks have finished measuring
   if (asks) report.packets_dropped_up = dropped_at(connect, transport::one_switch(options.own_switch())) - dropped_before;

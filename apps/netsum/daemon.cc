@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "runtime/cpus.h"
 #include "transport/system/socket.h"
 
 namespace netsum::app {
@@ -119,6 +120,11 @@ void tell_service_manager(const std::string& state) {
   // Nobody to tell is no reason to end.
   static_cast<void>(::sendto(socket.number(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
                              reinterpret_cast<const sockaddr*>(&address), length));
+}
+
+std::uint32_t threads_or_default(std::uint32_t threads) {
+  constexpr std::uint32_t most = 8;
+  return threads != 0 ? threads : std::clamp(static_cast<std::uint32_t>(runtime::allowed_cpus().size()), 1U, most);
 }
 
 void raise_descriptor_limit() {

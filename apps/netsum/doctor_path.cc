@@ -152,7 +152,7 @@ std::uint32_t check_path(const Endpoint& lane, const std::string& address, Findi
   return most;
 }
 
-void check_speed(const Endpoint& lane, std::uint32_t mtu, const std::string& address, std::size_t lanes,
+void check_speed(const Endpoint& lane, std::uint32_t mtu, const std::string& address, std::uint32_t threads,
                  Findings& findings) {
   Duration round_trip = Duration::max();
   double packets = 0;
@@ -173,9 +173,9 @@ void check_speed(const Endpoint& lane, std::uint32_t mtu, const std::string& add
   if (packets > 0) {
     std::snprintf(
         text, sizeof text,
-        "; a train of packets passes one of its %zu threads at %.2f Gbit/s: about %.0f ms for an all-reduce of 100 MB, "
+        "; a train of packets passes one of its %u threads at %.2f Gbit/s: about %.0f ms for an all-reduce of 100 MB, "
         "and longer where ranks share the way",
-        lanes, bits / 1e9, 0.8 / (bits / 1e9) * 1e3);
+        threads, bits / 1e9, 0.8 / (bits / 1e9) * 1e3);
     what += text;
   }
   const bool slow = round_trip > std::chrono::milliseconds(2);
@@ -229,7 +229,7 @@ std::optional<Endpoint> check_switch(const SwitchToAsk& asked, Findings& finding
   const std::vector<Endpoint> open = check_ports(hello.lanes, asked.address, findings);
   if (open.empty()) return local;
   const std::uint32_t mtu = check_path(open.front(), asked.address, findings);
-  check_speed(open.front(), mtu, asked.address, hello.lanes.size(), findings);
+  check_speed(open.front(), mtu, asked.address, hello.threads, findings);
   if (hello.receive_bytes != 0 && hello.receive_bytes < transport::socket_buffer_bytes) {
     findings.push_back({"rmem", Level::wrong,
                         "the receive buffers of " + asked.address + " have " + session::in_bytes(hello.receive_bytes) +

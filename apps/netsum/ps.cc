@@ -17,8 +17,9 @@ class PsCommand final : public Command {
     options_.listen = "127.0.0.1:0";
     Settings& s = settings();
     s.add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
-    s.add("threads", options_.threads, "N", "I/O threads, each with its own socket; the switches need at least as many")
-        .between(1, 64);
+    options_.threads = 0;
+    s.add("threads", options_.threads, "N", threads_help).between(0, 64);
+    s.add("lanes", options_.lanes, "N", lanes_help).between(0, 64);
     s.add("slots", options_.slots, "N",
           "Chunks of 256 elements that all jobs together may have in flight (a rank's --slots: its window)")
         .positive();
@@ -71,6 +72,7 @@ class PsCommand final : public Command {
     control::check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
+    options_.threads = threads_or_default(options_.threads);
     return run_daemon([&] { return ParameterServer(options_); },
                       [&](ParameterServer& daemon) {
                         admittance_.reload(daemon);

@@ -21,13 +21,15 @@ class SwitchCommand final : public Command {
  public:
   SwitchCommand(CLI::App& app, Sections& sections) : Command(app, "switch", sections) {
     settings().add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
-    settings().add("threads", options_.threads, "N", "I/O threads, each with its own socket and slots").between(1, 64);
+    options_.threads = 0;
+    settings().add("threads", options_.threads, "N", threads_help).between(0, 64);
+    settings().add("lanes", options_.lanes, "N", lanes_help).between(0, 64);
     settings()
         .add("slots", options_.slots, "N", "Slots of 256 elements that all jobs share (a rank's --slots: its window)")
         .positive();
     settings()
         .add("pool-slots", options_.pool_slots, "N",
-             "ATP: aggregator slots of each thread, which all jobs share; 0: as many as hold 8 million elements")
+             "ATP: aggregator slots of each lane, which all jobs share; 0: as many as hold 8 million elements")
         .between(0, 1 << 24);
     settings()
         .add("pool-elements", options_.pool_elements, "E",
@@ -93,6 +95,7 @@ class SwitchCommand final : public Command {
     path_.apply(options_);
     options_.chip = profile_.empty() ? options_.data_plane != DataPlane::sockets : is_chip(profile_);
     options_.log = log_line;
+    options_.threads = threads_or_default(options_.threads);
     return run_daemon([&] { return Aggregator(options_); },
                       [&](Aggregator& daemon) {
                         admittance_.reload(daemon);

@@ -25,12 +25,12 @@ enum class DataPlane {
 };
 
 struct AggregatorOptions : DaemonOptions {
-  std::uint32_t slots = default_slots;  // slots of 256 elements (two versions each), over all threads
-  // ATP: the aggregator slots of each thread, which all jobs share, and the elements of each; a job's packets have no more.
+  std::uint32_t slots = default_slots;  // slots of 256 elements (two versions each), over all lanes
+  // ATP: the aggregator slots of each lane, which all jobs share, and the elements of each; a job's packets have no more.
   // 0: 4096 slots of 2048 elements. At an address of the loopback device slots of 10880. As many as hold as many elements.
   std::uint32_t pool_slots = 0, pool_elements = 0;
   // SwitchML: results go once to an IP multicast group of the job, and by unicast to ranks that are not in it or do not hear
-  // it. "GROUP:PORT", or "GROUP/BITS:PORT" for one group per job; thread i has PORT + i. Needs an IPv4 address to listen at.
+  // it. "GROUP:PORT", or "GROUP/BITS:PORT" for one group per job; lane i has PORT + i. Needs an IPv4 address to listen at.
   // "off": unicast to each rank. Empty: unicast, but at an IPv4 address of the loopback device groups within this host.
   std::string multicast{};
   // SwitchML: the data plane is as a chip's would be (docs/protocol-switchml-chip.md), in place of the software switch. Its

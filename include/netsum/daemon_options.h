@@ -13,15 +13,21 @@
 
 namespace netsum {
 
+inline constexpr std::uint32_t default_lanes = 8;
+
 struct DaemonOptions {
-  std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + thread, or any free port if 0
-  std::uint32_t threads = 1;           // I/O threads; each has its own socket and slots
-  bool pin_threads = false;            // thread i to the i-th allowed CPU, those of the interface's NUMA node first
-  bool busy_poll = true;               // threads poll for a moment before they sleep
+  std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + lane, or any free port if 0
+  std::uint32_t threads = 1;           // I/O threads
+  // Each has a socket and slots of its own, and one of the threads. A job has as many as this daemon or its ranks have
+  // threads, whichever is more, and at most these. 0: default_lanes, or one for each thread where that is more or where the
+  // data plane is not this process's sockets, which may not have more.
+  std::uint32_t lanes = 0;
+  bool pin_threads = false;  // thread i to the i-th allowed CPU, those of the interface's NUMA node first
+  bool busy_poll = true;     // threads poll for a moment before they sleep
   DataPath data_path = DataPath::sockets;
   // Of DataPath::xdp: where packets of ranks and of other switches come. None: that with listen's address.
   std::vector<std::string> interfaces{};
-  DpdkOptions dpdk{};  // of DataPath::dpdk: the threads have this address, and the ports of `listen`
+  DpdkOptions dpdk{};  // of DataPath::dpdk: the lanes have this address, and the ports of `listen`
   // Of switches below this daemon but not next to it (an aggregator's: for SwitchML and NetReduce): the next switch
   // upstream.
   std::map<std::string, std::string> switch_parents{};

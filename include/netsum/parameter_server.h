@@ -15,9 +15,8 @@
 
 namespace netsum {
 
-// The switches below need at least as many threads as the server.
 struct ParameterServerOptions : DaemonOptions {
-  std::uint32_t slots = 65536;      // chunks of 256 elements that all jobs may have in flight, over all threads
+  std::uint32_t slots = 65536;      // chunks of 256 elements that all jobs may have in flight, over all lanes
   std::string indexing = "rehash";  // of chunks to the switches' slots: rehash, hash or linear (ATP §3.6, §5.4.2)
   // For comparison: if not 0, each switch's slots are divided into this many parts, one per job, instead of being shared one
   // by one.

@@ -78,10 +78,8 @@ class AtpRank final : public RankProtocol {
                                              const LaneNumber& number) const override {
     Lane& lane = site.lanes[number.of_site];
     const std::vector<Endpoint>& hop = reach.hop.lanes;
-    atp::WorkerConfig config = jobs::worker_config(
-        admission, options().rank, lane.aggregator,
-        hop.empty() ? lane.aggregator
-                    : hop[jobs::switch_lane(admission.job_epoch, number.of_site, site.lanes.size(), hop.size())]);
+    atp::WorkerConfig config =
+        jobs::worker_config(admission, options().rank, lane.aggregator, hop.empty() ? lane.aggregator : hop[number.of_site]);
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.congestion_control = settings_.congestion_control;

@@ -310,6 +310,10 @@ session::JoinRequest request_of(const Attempt& attempt, const Site& site) {
 Joined begin_lanes(Attempt& attempt, const std::vector<session::Admission>& admissions) {
   Reach& reach = attempt.reach;
   const session::Admission& first = admissions.front();
+  for (std::size_t i = 0; i < reach.sites.size(); ++i) {
+    std::vector<Lane>& lanes = reach.sites[i].lanes;
+    lanes.erase(lanes.begin() + admissions[i].lanes, lanes.end());
+  }
   Joined joined;
   joined.resumption = first.resumption;
   joined.late_ranks = !first.aside.empty();

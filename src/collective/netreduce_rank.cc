@@ -18,8 +18,9 @@
 namespace netsum::collective {
 namespace {
 
-// For RDMA hardware, which cannot send probes to measure the path: 25 Gbit/s for 160 us, with messages of that length.
-constexpr std::uint32_t verbs_window = 8;
+// Messages of RDMA hardware in flight: where the port does not tell its rate, and at most. Each is locked memory, at all
+// ranks.
+constexpr std::uint32_t usual_verbs_window = 8, longest_verbs_window = 16;
 
 // The largest path MTU of RoCE whose packets fit, as elements. `near`: the path is the loopback device's alone, where a
 // longer one costs fewer packets.
@@ -203,22 +204,8 @@ class VerbsRingRank final : public RingRank {
 
   [[nodiscard]] Reach reach(Time deadline) override {
     Reach reach;
-    reach.packet_elements = options().packet_elements != 0
-                                ? options().packet_elements
-                                : transport::verbs_path_mtu(settings().verbs, settings().verbs_settings.port) / 4;
-    netreduce::WorkerConfig shape;
-    shape.window = window();
-    shape.message_packets = message_packets(reach.packet_elements);
-    shape.mtu = reach.packet_elements * 4;
-    shape.unacknowledged = 2 * netreduce::roomy_window(shape.window, shape.message_packets) - shape.window;
-    transport::VerbsOptions verbs;
-    verbs.device = settings().verbs;
-    verbs.settings = settings().verbs_settings;
-    verbs.mtu = shape.mtu;
-    verbs.messages = shape.unacknowledged;
-    verbs.send_bytes = netreduce::Worker::send_bytes(shape);
-    verbs.receive_bytes = netreduce::Worker::receive_bytes(shape);
-    verbs.first_psn = settings().first_psn;
+    const transport::VerbsPort port = transport::verbs_port(settings().verbs, settings().verbs_settings.port);
+    reach.packet_elements = options().packet_elements != 0 ? options().packet_elements : port.mtu / 4;
     for (const std::string& address : options().aggregators) {
       Reached reached = reach_control(options(), address, deadline);
       if (!reached.hello.in_wire) {
@@ -229,18 +216,18 @@ class VerbsRingRank final : public RingRank {
       Site& site = reach.sites.emplace_back();
       site.address = address;
       site.client = std::move(reached.client);
-      site.lanes.push_back({{}, VerbsPath(transport::open_verbs_ring(verbs))});
+      site.slots_measured = message_packets(reach.packet_elements) * wanted(port, reach.packet_elements, site, deadline);
+      site.lanes.push_back({{}, VerbsPath(open_ring(most_messages(reach.packet_elements, site), reach.packet_elements))});
     }
     return reach;
   }
 
-  void measure_windows(Reach&, Time) override {}  // complete() sets the window
+  void measure_windows(Reach&, Time) override {}  // reach() did: memory is registered before admission
 
   void complete(session::JoinRequest& request, const Reach& reach, const Site& site) const override {
-    // Memory is registered with the device before admission, so its length is fixed here.
-    request.slots_fixed = window();
     request.packet_elements_measured = false;
     jobs::RingAsk ask{message_packets(request.packet_elements), {}, privacy_of(reach)};
+    ask.most_messages = most_messages(request.packet_elements, site);
     for (const Lane& lane : site.lanes) ask.members.push_back(member_of(ring_of(lane).own()));
     request.own = jobs::own_part(ask);
   }
@@ -249,10 +236,6 @@ class VerbsRingRank final : public RingRank {
                                              const LaneNumber& number) const override {
     netreduce::RoceHostConfig config = config_of(admission, reach, site, number);
     config.worker.unacknowledged = config.buffers - config.worker.window;
-    if (admission.slots != window()) {
-      throw Error(ErrorCode::internal,
-                  "aggregator " + site.address + " admitted this job with another window than this rank asked for");
-    }
     Lane& lane = site.lanes[number.of_site];
     transport::VerbsRing& ring = ring_of(lane);
     ring.connect(verbs_member_of(config.successor), verbs_member_of(config.predecessor));
@@ -261,7 +244,40 @@ class VerbsRingRank final : public RingRank {
 
  private:
   [[nodiscard]] static transport::VerbsRing& ring_of(const Lane& lane) { return *std::get<VerbsPath>(lane.path).ring; }
-  [[nodiscard]] std::uint32_t window() const { return options().slots != 0 ? options().slots : verbs_window; }
+
+  // The window that the path takes, in messages. A device sends no probes: the round trip is that of the control channel,
+  // through both kernels, so the window is rather too long.
+  [[nodiscard]] std::uint32_t wanted(const transport::VerbsPort& port, std::uint32_t packet_elements, const Site& site,
+                                     Time deadline) const {
+    if (options().slots != 0) return options().slots;
+    if (port.bits_per_second == 0) return usual_verbs_window;
+    const std::uint32_t packets =
+        jobs::packets_in_flight(port.bits_per_second, round_trip_of(*site.client, deadline), packet_elements * 4);
+    const std::uint32_t each = message_packets(packet_elements);
+    return std::min(jobs::messages_of(packets, each, packet_elements).count, longest_verbs_window);
+  }
+  // With room for a rank whose path is longer: the job's window is the longest.
+  [[nodiscard]] std::uint32_t most_messages(std::uint32_t packet_elements, const Site& site) const {
+    if (options().slots != 0) return options().slots;
+    return std::min(2 * site.slots_measured / message_packets(packet_elements), longest_verbs_window);
+  }
+
+  [[nodiscard]] std::unique_ptr<transport::VerbsRing> open_ring(std::uint32_t most, std::uint32_t packet_elements) const {
+    netreduce::WorkerConfig shape;
+    shape.window = most;
+    shape.message_packets = message_packets(packet_elements);
+    shape.mtu = packet_elements * 4;
+    shape.unacknowledged = 2 * netreduce::roomy_window(shape.window, shape.message_packets) - shape.window;
+    transport::VerbsOptions verbs;
+    verbs.device = settings().verbs;
+    verbs.settings = settings().verbs_settings;
+    verbs.mtu = shape.mtu;
+    verbs.messages = shape.unacknowledged;
+    verbs.send_bytes = netreduce::Worker::send_bytes(shape);
+    verbs.receive_bytes = netreduce::Worker::receive_bytes(shape);
+    verbs.first_psn = settings().first_psn;
+    return transport::open_verbs_ring(verbs);
+  }
 };
 
 }  // namespace

@@ -172,6 +172,13 @@ std::shared_ptr<transport::FrameHost> host_of(const Options& options, std::size_
   return host;
 }
 
+// The first ones of a daemon, behind the rank's switch if there is one.
+std::vector<Endpoint> lanes_at(const Options& options, const control::Hello& hello, const FirstHop& hop) {
+  const std::size_t all = hop.lanes.empty() ? hello.lanes.size() : std::min(hop.lanes.size(), hello.lanes.size());
+  const std::size_t own = own_lanes(options.threads, options.aggregators.size(), std::max(hop.threads, hello.threads), all);
+  return {hello.lanes.begin(), hello.lanes.begin() + static_cast<std::ptrdiff_t>(own)};
+}
+
 }  // namespace
 
 milliseconds remaining(Time deadline) {
@@ -191,6 +198,17 @@ Reached reach_control(const Options& options, const std::string& address, Time d
   return reached;
 }
 
+Duration round_trip_of(control::Client& client, Time deadline) {
+  constexpr int few = 4;
+  Duration shortest = Duration::max();
+  for (int i = 0; i < few; ++i) {
+    const Time asked = now();
+    static_cast<void>(client.hello(remaining(deadline)));
+    shortest = std::min(shortest, now() - asked);
+  }
+  return shortest;
+}
+
 FirstHop reach_switch(const Options& options, const std::string& address, Time deadline) {
   FirstHop hop;
   if (address.empty()) return hop;
@@ -200,6 +218,7 @@ FirstHop reach_switch(const Options& options, const std::string& address, Time d
     throw Error(ErrorCode::refused, address + " is not a switch: is a parameter server running there?");
   }
   hop.lanes = std::move(hello.lanes);
+  hop.threads = hello.threads;
   hop.receive_bytes = hello.receive_bytes;
   hop.profiles = std::move(hello.profiles);
   return hop;
@@ -212,13 +231,9 @@ Site reach_behind(const Options& options, const std::string& address, const Firs
   site.client = std::move(reached.client);
   refuse_bump(reached.hello, address);
   site.profiles = std::move(reached.hello.profiles);
-  const auto host = host_of(options, reached.hello.lanes.size(), deadline);
-  for (const Endpoint& lane : reached.hello.lanes) {
-    if (!hop.lanes.empty() && site.lanes.size() >= hop.lanes.size()) {
-      throw Error(ErrorCode::refused, "switch " + hop.address + " has " + std::to_string(hop.lanes.size()) +
-                                          " threads, and aggregator " + address +
-                                          " has more: start the switch with at least as many --threads");
-    }
+  const std::vector<Endpoint> lanes = lanes_at(options, reached.hello, hop);
+  const auto host = host_of(options, lanes.size(), deadline);
+  for (const Endpoint& lane : lanes) {
     const Endpoint& next = hop.lanes.empty() ? lane : hop.lanes[site.lanes.size()];
     if (host) {
       site.lanes.push_back({lane, HostPath(host, lane, {.port = 0, .peer = {}, .ecn = true})});
@@ -243,8 +258,9 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   site.client = std::move(reached.client);
   refuse_bump(reached.hello, address);
   site.local_socket = std::move(reached.hello.local_socket);
-  const auto host = host_of(options, reached.hello.lanes.size(), deadline);
-  for (const Endpoint& lane : reached.hello.lanes) {
+  const std::vector<Endpoint> lanes = lanes_at(options, reached.hello, {});
+  const auto host = host_of(options, lanes.size(), deadline);
+  for (const Endpoint& lane : lanes) {
     if (host) {
       site.lanes.push_back({lane, HostPath(host, lane, {.port = 0, .peer = lane, .ecn = ecn})});
       continue;
@@ -261,6 +277,7 @@ Site reach_site(const Options& options, const std::string& address, Time deadlin
   // Both ends must say so: behind address translation, one end alone may take the other for local.
   site.near = reached.hello.same_host && transport::is_of_this_host(site.lanes.front().aggregator);
   if (!host) site.groups = std::move(reached.hello.groups);  // a host of our own joins none
+  if (!site.groups.empty()) site.groups.resize(site.lanes.size());
   site.security = reached.hello.security;
   site.profiles = std::move(reached.hello.profiles);
   return site;

@@ -1,6 +1,7 @@
 // A rank's paths to the aggregators where it is about to join: control connections, sockets, and the MTU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,6 +42,7 @@ struct Site {
 struct FirstHop {
   std::string address;
   std::vector<Endpoint> lanes;               // empty: there is none
+  std::uint32_t threads = 0;                 // that serve them
   std::vector<session::Profile> profiles{};  // as Site::profiles
   std::uint64_t receive_bytes = 0;
 };
@@ -63,7 +65,9 @@ struct Reached {
   control::Hello hello;
 };
 [[nodiscard]] Reached reach_control(const Options& options, const std::string& address, Time deadline);
-// `address` empty: no switch.
+// The shortest of a few, over its control channel.
+[[nodiscard]] Duration round_trip_of(control::Client& client, Time deadline);
+// Of all its lanes. `address` empty: no switch.
 [[nodiscard]] FirstHop reach_switch(const Options& options, const std::string& address, Time deadline);
 // `ecn`: queues on the way may mark (transport::UdpOptions).
 [[nodiscard]] Site reach_site(const Options& options, const std::string& address, Time deadline, bool ecn = false);
@@ -98,5 +102,12 @@ void prove_endpoints(Reach& reach, Time deadline);
 [[nodiscard]] bool is_near_alone(const Endpoint& address);
 
 [[nodiscard]] std::size_t lanes_of(const Reach& reach);
+// How many lanes a rank has at an aggregator, of those that the daemons on the way have: each of the rank's threads has one
+// at some aggregator, and each of the daemons' (of the one that has more) one of this rank's. All ranks have as many as the
+// one with the fewest (session/admitting.h).
+[[nodiscard]] constexpr std::size_t own_lanes(std::size_t threads, std::size_t aggregators, std::size_t threads_of_daemons,
+                                              std::size_t lanes_of_daemons) {
+  return std::min(lanes_of_daemons, std::max(threads_of_daemons, (threads + aggregators - 1) / aggregators));
+}
 
 }  // namespace netsum::collective

@@ -48,6 +48,7 @@ void check_sound(Hello& m) {
     demand(session::is_host(lane) || session::is_anywhere(lane),
            "a data socket's address is not a unicast address with a port");
   }
+  demand(m.threads <= session::most_lanes, "the number of threads is impossible");
   demand(m.groups.empty() || m.groups.size() == m.lanes.size(), "the number of multicast groups is not the number of lanes");
   demand(std::all_of(m.groups.begin(), m.groups.end(), session::is_group),
          "the address of a group is not a multicast address");

@@ -18,11 +18,13 @@ std::optional<Failure> Leases::charge(const std::string& tenant, std::uint64_t e
   }
   session::MemoryAccount& memory = registry_.memory();
   const auto take = [&](std::uint64_t holder, const std::string& owner, std::uint64_t bytes, std::uint64_t quota) {
-    if (bytes == 0 || memory.of(holder) != 0) return std::string();
-    std::string error = memory.check(owner, bytes, quota);
+    const std::uint64_t before = memory.of(holder);
+    if (bytes <= before) return std::string();
+    std::string error = memory.check(owner, bytes - before, quota);
     if (!error.empty()) return error;
+    memory.release(holder);
     memory.charge(holder, owner, bytes);
-    charged.push_back(holder);
+    charged.emplace_back(holder, before);
     return error;
   };
   std::string error = take(shared_holder, "", cost.shared, UINT64_MAX);
@@ -33,7 +35,11 @@ std::optional<Failure> Leases::charge(const std::string& tenant, std::uint64_t e
 }
 
 void Leases::give_back(const Charged& charged) {
-  for (const std::uint64_t holder : charged) registry_.memory().release(holder);
+  for (const auto& [holder, before] : charged) {
+    const bool kept = before != 0;  // what all share, which is nobody's
+    registry_.memory().release(holder);
+    if (kept) registry_.memory().charge(holder, "", before);
+  }
 }
 
 void Leases::end(std::uint64_t epoch) {

@@ -19,8 +19,8 @@ class Leases {
  public:
   explicit Leases(session::Registry& registry) : registry_(registry) {}
 
-  // What one installation was charged anew.
-  using Charged = std::vector<std::uint64_t>;
+  // What one installation was charged anew: holders, and what each had before.
+  using Charged = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 
   // Before a job is installed, or again: why it cannot be. Else it is charged, until end() or give_back().
   [[nodiscard]] std::optional<Failure> charge(const std::string& tenant, std::uint64_t epoch,

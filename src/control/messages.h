@@ -60,7 +60,7 @@ struct HelloRequest {
   std::string job;  // about to be joined; empty: none
 };
 struct Hello {
-  std::vector<Endpoint> lanes;      // the aggregator's data sockets, one per thread
+  std::vector<Endpoint> lanes;      // the aggregator's data sockets
   std::uint64_t instance = 0;       // random, new at every start of the aggregator
   bool is_switch = false;           // takes jobs of other aggregators
   std::string local_socket;         // for ranks on its host; empty: none
@@ -70,6 +70,7 @@ struct Hello {
   bool in_wire = false;             // a bump in the wire: its lanes are for other bumps
   PacketSecurity security = PacketSecurity::none;  // of jobs' packets, if a rank asks for no more
   std::vector<session::Profile> profiles;          // what a protocol says of itself here
+  std::uint32_t threads = 1;                       // that serve the lanes
 };
 struct Join {
   session::JoinRequest request;
@@ -146,6 +147,7 @@ void fields(Archive& a, Hello& m) {
   a.number(8, "receive_bytes", m.receive_bytes);
   a.choice(9, "security", m.security, PacketSecurity::encrypt);
   a.flag(10, "in_wire", m.in_wire);
+  a.number(11, "threads", m.threads);
 }
 
 template <class Archive>
@@ -315,6 +317,7 @@ void fields(Archive& a, Admission& m) {
   a.number(16, "life", m.life);
   a.ranks(17, "sites", m.sites);
   a.ranks(18, "aside", m.aside);
+  a.number(19, "lanes", m.lanes);
 }
 
 template <class Archive>

@@ -43,6 +43,7 @@ void Reports::complete(telemetry::Report& out, Time at, Depth depth) const {
   out.daemon = options_.switches.own;
   out.address = address_;
   out.certificate_until = std::chrono::duration<double>(certificate_until_.load().time_since_epoch()).count();
+  out.threads = options_.threads;
   out.lanes = options_.registry.lanes;
   out.uptime_seconds = std::chrono::duration<double>(at - started_).count();
   if (hooks_.fill_report) hooks_.fill_report(out);

@@ -199,6 +199,7 @@ struct Server::Impl {
   Answer on_hello(const Request& request, const HelloRequest& asked) {
     control::Hello hello;
     hello.lanes = hooks.lanes();
+    hello.threads = options.threads;
     hello.instance = instance;
     hello.local_socket = hooks.local_socket;
     if (hooks.groups && !asked.job.empty()) hello.groups = hooks.groups(asked.job);
@@ -563,7 +564,8 @@ struct Server::Impl {
     if (teller) teller->add(start);
     journal.log_of(start.tenant, "job '" + start.job + "': " + std::to_string(start.endpoints.size()) + " ranks, " +
                                      std::to_string(start.admission.packet_elements) + " elements per packet, " +
-                                     std::to_string(start.admission.slots) + " slots per lane" +
+                                     std::to_string(start.admission.slots) + " slots per lane, " +
+                                     session::in_lanes(start.admission.lanes) +
                                      (start.admission.local ? ", in shared memory" : "") +
                                      (start.admission.security == PacketSecurity::none
                                           ? ""

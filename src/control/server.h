@@ -29,8 +29,9 @@ struct ServerOptions {
   ConnectionLimits connections{};
   std::uint32_t joins_of_one_peer = 1024;           // ranks that wait for the rest of their jobs
   std::string flight_records{};                     // a folder for records of jobs that fail; empty: none
-  SwitchTellerOptions switches{};                   // the caller fills in tokens, tls_ca and lanes
+  SwitchTellerOptions switches{};                   // the caller fills in tokens and tls_ca
   session::RegistryConfig registry{};               // `random` may be empty: then the system's source
+  std::uint32_t threads = 1;                        // as Hello's
   Duration hangs_after = std::chrono::seconds(10);  // as alive() says
 };
 

@@ -229,11 +229,6 @@ struct SwitchTeller::Impl {
       if (options.in_wire && lanes.empty()) {
         throw Error(ErrorCode::refused, "it is a bump of one rack: start it with --racks");
       }
-      if (lanes.size() < options.lanes) {
-        throw Error(ErrorCode::refused, "it has " + std::to_string(lanes.size()) + " threads, and this " + options.own +
-                                            " has " + std::to_string(options.lanes) + ": start it with --threads " +
-                                            std::to_string(options.lanes));
-      }
       hooks.complete(lanes, call.channel.numeric_address());
       installations.on_greeted(name, lanes, hello->instance, now());
       lock.unlock();
@@ -285,6 +280,14 @@ struct SwitchTeller::Impl {
       if (job == jobs.end()) return installations.on_uninstalled(due.switch_id);  // it has ended meanwhile
       start = job->second.start;
       lanes = installations.lanes_of(due.job_epoch);
+      const std::size_t has = lanes.at(due.index).size(), needs = session::lanes_of(*start);
+      if (has < needs) {
+        installations.on_refused(due.job_epoch, due.switch_id, now());
+        return complain(due.job_epoch, due.switch_id,
+                        "it has " + session::in_lanes(has) + ", and the job " + std::to_string(needs) +
+                            ": start it with --lanes " + std::to_string(needs),
+                        true, lock);
+      }
     }
     lock.unlock();
     std::string why;

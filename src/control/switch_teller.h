@@ -21,7 +21,6 @@ namespace netsum::control {
 struct SwitchTellerOptions {
   std::string token, tls_ca, daemon_token;
   std::string own;                // this process in words, for errors
-  std::size_t lanes = 1;          // of this process; each switch must have as many
   bool in_wire = false;           // this process is a bump in the wire; so must be its switches, and no others may be
   std::vector<std::string> kept;  // switches to greet whether or not a job needs them yet
   Resolve resolve = &look_up;     // another one in tests

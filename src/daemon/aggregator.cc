@@ -53,9 +53,10 @@ std::optional<transport::GroupRange> groups_of(const AggregatorOptions& options)
     throw Error(ErrorCode::bad_argument, "results by multicast (" + options.multicast +
                                              ") require IPv4: listen at an IPv4 address, not " + options.listen);
   }
-  if (groups.port() + options.threads - 1 > 65535) {
-    throw Error(ErrorCode::bad_argument, "multicast groups of " + std::to_string(options.threads) +
-                                             " threads need ports above 65535, from " + std::to_string(groups.port()) +
+  const std::uint32_t lanes = daemon::lanes_of(options);
+  if (groups.port() + lanes - 1 > 65535) {
+    throw Error(ErrorCode::bad_argument, "multicast groups of " + std::to_string(lanes) +
+                                             " lanes need ports above 65535, from " + std::to_string(groups.port()) +
                                              " on: give a lower port");
   }
   return groups;
@@ -65,6 +66,12 @@ daemon::NodeOptions completed(daemon::NodeOptions node, const AggregatorOptions&
   node.sockets.multicast = multicast;
   node.sockets.trains = options.data_plane != DataPlane::xdp;
   return node;
+}
+
+// A data plane outside of this process has a lane for each thread.
+AggregatorOptions with_lanes(AggregatorOptions options) {
+  if (options.data_plane != DataPlane::sockets) options.lanes = options.threads;
+  return options;
 }
 
 void check_profile(const AggregatorOptions& options) {
@@ -180,8 +187,9 @@ struct Aggregator::Impl {
   daemon::Node node;
 };
 
-Aggregator::Aggregator(const AggregatorOptions& options) {
-  check_profile(options);
+Aggregator::Aggregator(const AggregatorOptions& given) {
+  check_profile(given);
+  const AggregatorOptions options = with_lanes(given);
   impl_ = std::make_unique<Impl>(options, daemon::node_options(options, options.slots, "aggregator", options.state));
 }
 

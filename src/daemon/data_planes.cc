@@ -26,6 +26,7 @@ void check_data_plane(const AggregatorOptions& options) {
     throw bad("--data-plane xdp requires --data-path sockets");
   }
   const std::string name = bmv2 ? "bmv2" : "XDP";
+  if (options.lanes > options.threads) throw bad("the " + name + " data plane has one lane for each thread: omit --lanes");
   if (!options.chip) throw bad("the " + name + " data plane supports the chip profile only: use --profile chip");
   if (!bmv2 && options.interfaces.empty()) {
     throw bad("--data-plane xdp requires --interface: name the interfaces towards ranks and other switches");

@@ -1,4 +1,4 @@
-// The data sockets of an aggregator or parameter server: one per thread, at consecutive ports.
+// The data sockets of an aggregator or parameter server: one per lane, at consecutive ports.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "netsum/types.h"
+#include "netsum/daemon_options.h"
 #include "transport/addresses/attachments.h"
 #include "transport/datagram/transport.h"
 
@@ -15,7 +15,7 @@ namespace netsum::daemon {
 
 struct DataSocketsConfig {
   std::string listen;
-  std::uint32_t threads = 1;
+  std::uint32_t lanes = 1;
   double loss = 0;
   std::uint64_t loss_seed = 1;
   std::function<void(const std::string&)> log;
@@ -39,6 +39,8 @@ struct DataSocketsConfig {
 
 // Throws Error: bad_argument, a daemon cannot have so many threads.
 void check_threads(std::uint32_t threads);
+// How many lanes a daemon with these options has. Throws Error: bad_argument.
+[[nodiscard]] std::uint32_t lanes_of(const DaemonOptions& options);
 // Throws Error: bad_argument, refused.
 [[nodiscard]] std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config);
 

@@ -29,10 +29,11 @@ constexpr std::chrono::milliseconds farewell{300};
 
 NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const std::string& own,
                          const std::string& state) {
-  check_threads(daemon.threads);
   NodeOptions node;
-  node.sockets = {daemon.listen, daemon.threads,   daemon.loss,       daemon.loss_seed,
-                  daemon.log,    daemon.data_path, daemon.interfaces, daemon.dpdk};
+  const std::uint32_t lanes = lanes_of(daemon);
+  node.number_of_threads = daemon.threads;
+  node.sockets = {daemon.listen,     lanes,      daemon.loss, daemon.loss_seed, daemon.log, daemon.data_path,
+                  daemon.interfaces, daemon.dpdk};
   node.sockets.attachments = std::make_shared<transport::Attachments>(daemon.log);
   node.threads = near_threads(daemon.pin_threads, daemon.interfaces, daemon.listen);
   node.threads.busy_poll = daemon.busy_poll;
@@ -48,7 +49,8 @@ NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const
   server.flight_records = daemon.flight_records;
   server.registry.memory_bytes = daemon.memory_bytes;
   server.registry.switch_parents = daemon.switch_parents;
-  server.registry.lanes = daemon.threads;
+  server.registry.lanes = lanes;
+  server.threads = daemon.threads;
   server.registry.slots = slots;
   server.registry.heartbeat_timeout = std::chrono::milliseconds(daemon.heartbeat_timeout_ms);
   server.registry.survivor_timeout = std::chrono::milliseconds(daemon.survivor_timeout_ms);
@@ -61,7 +63,7 @@ NodeOptions node_options(const DaemonOptions& daemon, std::uint32_t slots, const
 
 struct Node::Impl {
   NodeOptions options;
-  std::vector<std::unique_ptr<runtime::AggregatorLane>> lanes;
+  std::vector<std::unique_ptr<runtime::AggregatorLane>> lanes;  // the i-th of n threads serves lanes i, i + n ...
   std::optional<ServedJobs> jobs;
   std::unique_ptr<control::Server> server;
   std::unique_ptr<telemetry::MetricsServer> metrics;
@@ -100,8 +102,11 @@ Node::Node(NodeOptions options) : impl_(std::make_unique<Impl>()) {
   for (auto& socket : open()) {
     const std::uint64_t most = most_waiting(*socket);
     impl_->options.server.registry.receive_bytes = socket->receive_buffer_bytes();
+    const std::uint32_t thread = index++ % impl_->options.number_of_threads;
+    const std::shared_ptr<runtime::PacketLoop> same =
+        thread < impl_->lanes.size() ? impl_->lanes[thread]->thread() : nullptr;
     impl_->lanes.push_back(
-        std::make_unique<runtime::AggregatorLane>(std::move(socket), most, index++, impl_->options.threads));
+        std::make_unique<runtime::AggregatorLane>(std::move(socket), most, thread, impl_->options.threads, same));
   }
 }
 

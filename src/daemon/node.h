@@ -20,6 +20,7 @@ namespace netsum::daemon {
 
 struct NodeOptions {
   DataSocketsConfig sockets;
+  std::uint32_t number_of_threads = 1;  // at most as many as lanes
   runtime::ThreadOptions threads;
   EndpointCookies cookies;        // by which lanes know the endpoints that receive their packets
   control::ServerOptions server;  // Node fills in what the lanes and services say
@@ -33,7 +34,7 @@ struct NodeOptions {
 
 class Node {
  public:
-  // Opens the lanes. Throws Error: bad_argument, refused (address in use).
+  // Opens the lanes, each with one of the threads. Throws Error: bad_argument, refused (address in use).
   explicit Node(NodeOptions options);
   ~Node();  // tells every job that it stops, then stops
   Node(const Node&) = delete;

@@ -161,8 +161,9 @@ void ServedJobs::place(const session::StartJob& start, const control::SwitchLane
 
 session::SwitchMessage ServedJobs::describe(const session::StartJob& start, std::uint32_t switch_id, bool again,
                                             const control::SwitchLanes& switches) const {
-  return protocols_.at(start.protocol)
-      ->describe(start, switch_id, again, switches, own_endpoints(own_(), switches[switch_id].front()));
+  std::vector<Endpoint> own = own_endpoints(own_(), switches[switch_id].front());
+  own.resize(session::lanes_of(start));
+  return protocols_.at(start.protocol)->describe(start, switch_id, again, switches, own);
 }
 
 }  // namespace netsum::daemon

@@ -16,7 +16,6 @@ control::SwitchTellerOptions switch_teller_options(const control::Credentials& c
   options.tls_ca = tls_ca;
   options.daemon_token = credentials.daemon_token;
   options.own = own;
-  options.lanes = registry.lanes;
   std::set<std::string> parents;
   for (const auto& [switch_id, parent] : registry.switch_parents) parents.insert(parent);
   options.kept.assign(parents.begin(), parents.end());

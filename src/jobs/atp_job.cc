@@ -320,14 +320,6 @@ std::vector<session::Destination> destinations(const AtpInstallation& installati
   return all;
 }
 
-SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes, std::uint64_t job_epoch,
-                                       std::size_t job_lanes) {
-  return [lanes = std::move(lanes), job_epoch, job_lanes](std::uint32_t switch_id, std::size_t lane) {
-    if (switch_id >= lanes.size() || lanes[switch_id].empty()) return Endpoint{};
-    return lanes[switch_id][switch_lane(job_epoch, lane, job_lanes, lanes[switch_id].size())];
-  };
-}
-
 atp::Topology topology_of(const Placement& placement) {
   return atp::Topology(config_of(placement));
 }

@@ -106,18 +106,6 @@ struct AtpInstallation {
 // One lane of that switch; `installation` has passed check().
 [[nodiscard]] atp::SwitchJobConfig switch_job(const AtpInstallation& installation, std::size_t lane);
 
-// The lane of a switch that serves one of a job's lanes. Jobs start at different switch lanes, so that all of a switch's
-// threads have work even if its servers have few; a job's lanes get distinct ones, as a switch has at least as many. Where
-// it has as many, each lane has the same number at all nodes: with pinned threads all of its work on a host is one
-// processor's. Worker, switch and server compute the same value; job epochs are random.
-[[nodiscard]] constexpr std::size_t switch_lane(std::uint64_t job_epoch, std::size_t lane, std::size_t job_lanes,
-                                                std::size_t lanes) {
-  return (static_cast<std::size_t>(job_epoch % lanes) * job_lanes + lane) % lanes;
-}
-// Where a job's switches receive on its lanes, which are spread so.
-[[nodiscard]] session::SwitchEndpoint spread_switch_endpoints(std::vector<std::vector<Endpoint>> lanes,
-                                                              std::uint64_t job_epoch, std::size_t job_lanes);
-
 // ---- configurations
 
 [[nodiscard]] atp::Topology topology_of(const session::Placement& placement);

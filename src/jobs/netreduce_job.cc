@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <cmath>
 #include <set>
 #include <span>
 #include <utility>
@@ -46,6 +48,7 @@ void fields(Archive& a, RingAsk& m) {
   a.number(1, "message_packets", m.message_packets);
   a.list(2, "members", m.members, session::most_lanes);
   a.message(3, "privacy", m.privacy);
+  a.number(4, "most_messages", m.most_messages);
 }
 template <class Archive>
 void fields(Archive& a, RingGrant& m) {
@@ -173,9 +176,12 @@ std::string clash(const RingGrant& grant, const std::vector<const session::OwnPa
 
 session::Agreement agree_on_ring(const session::Gathered& gathered) {
   RingGrant grant;
+  std::uint32_t most = session::most_slots;
   for (const JoinRequest* const rank : gathered.ranks) {
     RingAsk ask = checked_part<RingAsk>(rank->own);
     grant.message_packets = ask.message_packets;  // the same for all
+    if (ask.most_messages != 0) most = std::min(most, std::bit_floor(ask.most_messages));
+    ask.members.resize(gathered.lanes);
     grant.members.push_back(std::move(ask.members));
     if (!ask.privacy.public_key.empty()) grant.public_keys.push_back(std::move(ask.privacy.public_key));
   }
@@ -188,7 +194,7 @@ session::Agreement agree_on_ring(const session::Gathered& gathered) {
   }
   grant.message_packets = messages.packets;
   session::Agreement agreement;
-  agreement.slots = messages.count;
+  agreement.slots = std::min(messages.count, most);
   agreement.packets_of_slot = messages.packets;
   agreement.reason = clash(grant, gathered.others);
   if (!agreement.reason.empty()) agreement.refusal = session::Refusal::bad_parameters;
@@ -228,10 +234,14 @@ std::string check_grant(const Admission& admission, const JoinRequest& asked) {
     return "the admission has messages of " + std::to_string(grant->message_packets) + " packets, and this rank asked for " +
            std::to_string(ask.message_packets);
   }
+  if (ask.most_messages != 0 && admission.slots > ask.most_messages) {
+    return "the admission has a window of " + std::to_string(admission.slots) + " messages, and this rank's memory holds " +
+           std::to_string(ask.most_messages);
+  }
   if (grant->message_packets == 0) return "the admission has messages of 0 packets";
   if (grant->members.size() != asked.world_size) return wrong_ranks(grant->members.size(), asked.world_size);
-  if (std::string error = check_members(grant->members, ask.members.size()); !error.empty()) return error;
-  if (grant->members[asked.rank] != ask.members) {
+  if (std::string error = check_members(grant->members, admission.lanes); !error.empty()) return error;
+  if (!std::equal(grant->members[asked.rank].begin(), grant->members[asked.rank].end(), ask.members.begin())) {
     return "the admission has other queue pairs for rank " + std::to_string(asked.rank) + " than the rank named";
   }
   return check_public_keys(grant->public_keys, ask.privacy, asked.rank, asked.world_size);
@@ -301,6 +311,11 @@ Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t p
   }
   messages.count = std::bit_ceil(std::max(parts, (packets + messages.packets - 1) / messages.packets));
   return messages;
+}
+
+std::uint32_t packets_in_flight(std::uint64_t bits_per_second, Duration round_trip, std::uint32_t packet_bytes) {
+  const double bytes = static_cast<double>(bits_per_second) / 8 * std::chrono::duration<double>(round_trip).count();
+  return static_cast<std::uint32_t>(std::clamp(std::ceil(bytes / packet_bytes), 0.0, 1e9));
 }
 
 std::vector<seal::Neighbour> ring_neighbours(const StartJob& start, std::size_t lane, std::uint32_t switch_id,

@@ -26,6 +26,7 @@ struct RingAsk {
   std::uint32_t message_packets = 0;       // 0: of a length that suits the window
   std::vector<netreduce::Member> members;  // its queue pairs, one per lane
   PrivateAsk privacy{};
+  std::uint32_t most_messages = 0;  // of the window that the rank's memory holds, which a device knows before; 0: any
 };
 // What its job is granted.
 struct RingGrant {
@@ -51,6 +52,10 @@ struct Messages {
 // How a window of `packets` is made of messages of `asked` packets; 0: of a length that suits the window, and the longest if
 // `packets` is 0 too.
 [[nodiscard]] Messages messages_of(std::uint32_t packets, std::uint32_t asked, std::uint32_t packet_elements);
+
+// N x MsgLen x pktSize >= RTT x PortRate (§3.2): the packets of a window that keeps a port busy.
+[[nodiscard]] std::uint32_t packets_in_flight(std::uint64_t bits_per_second, Duration round_trip,
+                                              std::uint32_t packet_bytes);
 
 // ---- configurations
 

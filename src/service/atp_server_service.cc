@@ -35,7 +35,7 @@ class AtpServerService::Job final : public ServedJob {
 
   // The switches' endpoints come later.
   void start(const session::StartJob& start) {
-    for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) {
+    for (std::size_t lane = 0; lane < session::lanes_of(start); ++lane) {
       const session::SwitchEndpoint unknown = session::switch_endpoints({});
       add(lane, config_of(start, lane, unknown), start.admission.security, jobs::server_neighbours(start, lane, unknown));
     }
@@ -54,7 +54,7 @@ class AtpServerService::Job final : public ServedJob {
   }
 
   void place(const session::StartJob& start, const session::SwitchLanes& switches) override {
-    const session::SwitchEndpoint endpoint = jobs::spread_switch_endpoints(switches, epoch_, memory_.size());
+    const session::SwitchEndpoint endpoint = session::switch_endpoints(switches);
     for (std::size_t lane = 0; lane < memory_.size(); ++lane) {
       const std::vector<Endpoint> roots = config_of(start, lane, endpoint).roots;
       const auto neighbours = jobs::server_neighbours(start, lane, endpoint);
@@ -124,8 +124,7 @@ session::SwitchMessage AtpServerService::describe(const session::StartJob& start
                                                   const session::SwitchLanes& switches,
                                                   std::span<const Endpoint> own) const {
   return jobs::message_of(
-      jobs::installation_for(start, switch_id, settings_(start.job),
-                             jobs::spread_switch_endpoints(switches, start.admission.job_epoch, own.size()), own, again));
+      jobs::installation_for(start, switch_id, settings_(start.job), session::switch_endpoints(switches), own, again));
 }
 
 }  // namespace netsum::service

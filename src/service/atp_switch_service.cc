@@ -1,5 +1,6 @@
 #include "service/atp_switch_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "jobs/atp_job.h"
@@ -106,7 +107,10 @@ void AtpSwitchService::install(std::size_t lane, const atp::SwitchJobConfig& con
 }
 
 session::InstallationCost AtpSwitchService::cost(const session::SwitchMessage& message) const {
-  return {lanes_.size() * atp::Switch::total_bytes(pool_), jobs::memory_bytes(jobs::read_installation(message))};
+  const jobs::AtpInstallation installation = jobs::read_installation(message);
+  const auto made = static_cast<std::size_t>(
+      std::count_if(switches_.begin(), switches_.end(), [](const auto* pool) { return pool != nullptr; }));
+  return {std::max(made, installation.lanes.size()) * atp::Switch::total_bytes(pool_), jobs::memory_bytes(installation)};
 }
 
 InstalledJob AtpSwitchService::install(const session::SwitchMessage& message, ServedJob* former, const Prove& prove) {
@@ -127,13 +131,14 @@ InstalledJob AtpSwitchService::install(const session::SwitchMessage& message, Se
   check_lanes(installation.lanes.size(), lanes_.size());
   prove(jobs::destinations(installation));
   for (std::size_t lane = 0; lane < installation.lanes.size(); ++lane) {
-    install(jobs::switch_lane(epoch, lane, installation.lanes.size(), lanes_.size()), jobs::switch_job(installation, lane),
-            installation.security, jobs::switch_neighbours(installation.lanes[lane]));
+    install(lane, jobs::switch_job(installation, lane), installation.security,
+            jobs::switch_neighbours(installation.lanes[lane]));
   }
   installed.status.job = installation.job;
   installed.status.job_epoch = epoch;
   installed.status.packet_elements = installation.packet_elements;
   installed.status.slots = pool_.slots;
+  installed.status.lanes = static_cast<std::uint32_t>(installation.lanes.size());
   for (const auto& child : installation.lanes.front().children) {
     for (const std::uint32_t rank : child.ranks) {
       if (rank < max_world_size) installed.status.joined.insert(rank);

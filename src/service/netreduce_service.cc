@@ -129,7 +129,7 @@ std::vector<netreduce::TunnelRing> NetReduceService::rings_of(const session::Sta
                                                               const session::SwitchEndpoint& switches) const {
   if (wire_) return {jobs::bump_ring(start, switches, order_of(start))};
   std::vector<netreduce::TunnelRing> rings;
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+  for (std::size_t lane = 0; lane < session::lanes_of(start); ++lane) {
     rings.push_back(jobs::tunnel_ring(start, lane, netreduce::at_root, switches, order_of(start)));
   }
   return rings;

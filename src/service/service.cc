@@ -35,6 +35,7 @@ InstalledJob installed_job(const jobs::TreeInstallation& installation, const Ran
   installed.status.job_epoch = admission.job_epoch;
   installed.status.packet_elements = admission.packet_elements;
   installed.status.slots = admission.slots;
+  installed.status.lanes = static_cast<std::uint32_t>(installation.root.size());
   installed.status.joined = joined;
   installed.known_as = jobs::known_as(installation);
   return installed;
@@ -42,8 +43,8 @@ InstalledJob installed_job(const jobs::TreeInstallation& installation, const Ran
 
 void check_lanes(std::size_t needed, std::size_t lanes) {
   if (needed <= lanes) return;
-  throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes) + " threads, and the job needs " +
-                                      std::to_string(needed) + ": raise the switch's --threads");
+  throw Error(ErrorCode::refused, "this switch has " + std::to_string(lanes) + " lanes, and the job needs " +
+                                      std::to_string(needed) + ": raise the switch's --lanes");
 }
 
 }  // namespace netsum::service

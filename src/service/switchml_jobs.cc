@@ -123,7 +123,7 @@ template <class Machine>
 std::vector<switchml::SwitchJobConfig> SwitchMlJobs<Machine>::configs_of(const session::StartJob& start,
                                                                          const session::SwitchEndpoint& switches) const {
   std::vector<switchml::SwitchJobConfig> configs;
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+  for (std::size_t lane = 0; lane < session::lanes_of(start); ++lane) {
     switchml::SwitchJobConfig& config = configs.emplace_back(jobs::switchml_job(start, lane, switches));
     if (!config.tree && surroundings_.group) config.group = surroundings_.group(start.job, lane);
     config.group_within_host = surroundings_.group_within_host;

@@ -66,8 +66,8 @@ bool charge(const Requests& ranks, const ProtocolRules& rules, const Supply& sup
   const auto fits = [&] {
     const Terms terms{static_cast<std::uint32_t>(ranks.size()), plan.packet_elements, plan.slots, plan.placement, plan.own};
     const Cost cost = rules.cost(terms);
-    units = std::uint64_t{cost.units} * supply.config.lanes * plan.slots;
-    plan.memory_bytes = (cost.memory + seals) * supply.config.lanes;
+    units = std::uint64_t{cost.units} * plan.lanes * plan.slots;
+    plan.memory_bytes = (cost.memory + seals) * plan.lanes;
     no_memory = supply.memory.check(first.tenant, plan.memory_bytes, supply.memory_quota);
     return units <= supply.slots_free && no_memory.empty() && check_terms(rules, terms).empty();
   };
@@ -151,6 +151,12 @@ std::uint32_t agreed_packet_elements(const Requests& ranks) {
       ->packet_elements;
 }
 
+std::uint32_t agreed_lanes(const Requests& ranks) {
+  std::size_t lanes = SIZE_MAX;
+  for (const JoinRequest* const rank : ranks) lanes = std::min(lanes, rank->endpoints.size());
+  return static_cast<std::uint32_t>(lanes);
+}
+
 std::uint32_t longest_window(const Requests& ranks, std::uint32_t packet_elements) {
   std::uint64_t elements = 0;
   for (const JoinRequest* const rank : ranks) {
@@ -192,10 +198,12 @@ Plan plan(const Requests& ranks, const ProtocolRules& rules, const Supply& suppl
   };
   plan.placement = place(ranks, supply.config.switch_parents);
   plan.packet_elements = agreed_packet_elements(ranks);
+  plan.lanes = agreed_lanes(ranks);
   Gathered gathered{ranks, plan.placement, {}, supply.others, plan.packet_elements, 0};
+  gathered.lanes = plan.lanes;
   if (first.slots_fixed == 0) gathered.window = longest_window(ranks, plan.packet_elements);
   const std::uint32_t least = first.slots_fixed != 0 ? first.slots_fixed : least_slots;
-  gathered.room = supply.slots_free / std::max(1U, supply.config.lanes) / least;
+  gathered.room = supply.slots_free / plan.lanes / least;
   for (const std::string& switch_id : plan.placement.switches) {
     if (const OwnPart* const said = supply.said(switch_id)) gathered.parents.push_back(said);
   }

@@ -34,6 +34,9 @@ using Requests = std::vector<const JoinRequest*>;  // of a job's ranks, in order
 // is.
 [[nodiscard]] std::uint32_t agreed_packet_elements(const Requests& ranks);
 
+// As many as all ranks have. The rank that limits them has measured its window for so many.
+[[nodiscard]] std::uint32_t agreed_lanes(const Requests& ranks);
+
 // ---- window
 
 // The longest window that a rank measured, each with its own packet length, in packets of `packet_elements`.
@@ -61,7 +64,7 @@ struct Plan {
   Placement placement{};
   stream::Resumption resumption{};
   OwnPart own{};
-  std::uint32_t packet_elements = 0, slots = 0;
+  std::uint32_t packet_elements = 0, slots = 0, lanes = 0;
   std::uint32_t charged = 0;       // of the aggregator's slots
   std::uint64_t memory_bytes = 0;  // of all lanes
   bool local = false;

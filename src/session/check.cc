@@ -248,6 +248,10 @@ std::string check(const Admission& admission, const JoinRequest& asked, const Pr
     return "the admission has " + std::to_string(admission.slots) +
            " slots per lane, which this rank did not ask for or which are not possible";
   }
+  if (admission.lanes == 0 || admission.lanes > asked.endpoints.size()) {
+    return "the admission has " + std::to_string(admission.lanes) + " lanes, and this rank " +
+           std::to_string(asked.endpoints.size());
+  }
   if (!asked.packet_elements_measured && admission.packet_elements != asked.packet_elements) {
     return "the admission has packets of " + std::to_string(admission.packet_elements) +
            " elements, and this rank asked for " + std::to_string(asked.packet_elements);

@@ -109,8 +109,10 @@ struct JoinRequest {
   std::uint32_t packet_elements = 0;
   std::uint32_t slots_fixed = 0;     // per lane; 0: agree on enough for the largest measured window
   std::uint32_t slots_measured = 0;  // per lane, in this rank's packets
-  std::vector<Endpoint> endpoints;   // one per lane: where results go, and contributions come from
-  std::string switch_address;        // the switch that the rank is at; empty: none, or the aggregator itself
+  // One per lane that the rank has, of the aggregator's first ones: where results go, and contributions come from. The job
+  // has as many lanes as the rank with the fewest.
+  std::vector<Endpoint> endpoints;
+  std::string switch_address;  // the switch that the rank is at; empty: none, or the aggregator itself
   // Of the job: its processes that were started together. A greater one ends a smaller one at once.
   std::uint64_t generation = 0;
 
@@ -165,6 +167,7 @@ struct Admission {
   std::vector<std::uint32_t> rank_epochs;  // of all members, as all lists of ranks in here
   std::uint32_t packet_elements = 0;
   std::uint32_t slots = 0;  // per lane
+  std::uint32_t lanes = 1;  // the first ones of this rank
   Placement placement;      // if the protocol has switches
   stream::Resumption resumption;
   std::uint32_t life = 1;                          // the number of this life of the job
@@ -191,7 +194,7 @@ struct StartJob {
   Admission admission;
   std::string job, tenant;
   std::string protocol;                                    // ProtocolRules::name
-  std::vector<std::vector<Endpoint>> endpoints;            // [rank][lane]
+  std::vector<std::vector<Endpoint>> endpoints;            // [rank][lane], of Admission::lanes
   bool switches_needed = false;                            // the job cannot do without any switch of its placement
   Duration switch_patience{};                              // with a switch that is silent; 0: the usual one
   bool watched = false;                                    // ProtocolRules::watched
@@ -202,6 +205,9 @@ struct StartJob {
   std::vector<std::vector<std::uint64_t>> switch_cookies;  // [rank][lane]: for the switch that the rank is at
   std::string warning;                                     // about a request that may perform badly; empty: none
 };
+[[nodiscard]] inline std::size_t lanes_of(const StartJob& start) {
+  return start.endpoints.front().size();
+}
 struct StopJob {
   std::uint64_t job_epoch;
 };

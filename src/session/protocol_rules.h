@@ -24,6 +24,7 @@ struct Gathered {
   std::uint32_t packet_elements = 0;    // agreed on
   std::uint32_t window = 0;             // in packets, the longest that a rank measured; 0: none, or the slots are given
   std::uint32_t room = UINT32_MAX;      // Cost::units of a slot with which the shortest window fits into what is free
+  std::uint32_t lanes = 1;              // agreed on
 };
 struct Agreement {
   OwnPart own;                        // Admission::own

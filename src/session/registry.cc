@@ -1,6 +1,8 @@
 #include "session/registry.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -38,7 +40,7 @@ struct Job {
   std::string name, tenant;
   Phase phase = Phase::joining;
   std::map<std::uint32_t, Member> ranks;
-  std::uint32_t world_size = 0, packet_elements = 0, slots = 0, charged = 0;
+  std::uint32_t world_size = 0, packet_elements = 0, slots = 0, lanes = 0, charged = 0;
   std::uint64_t epoch = 0, generation = 0;
   std::uint32_t life = 1, survivors = 0;
   std::uint64_t lineage = 0;          // the epoch of the first of these lives that is known here
@@ -224,7 +226,7 @@ struct Registry::Impl {
     if (!rules->switches && !request.switch_address.empty()) {
       return refuse(Refusal::bad_parameters, rules->name + " does not use switches: name no switch");
     }
-    if (request.endpoints.size() != config.lanes) {
+    if (request.endpoints.empty() || request.endpoints.size() > config.lanes) {
       return refuse(Refusal::bad_parameters, "the worker names " + std::to_string(request.endpoints.size()) +
                                                  " data endpoints for this aggregator's " + std::to_string(config.lanes) +
                                                  " lanes");
@@ -277,7 +279,7 @@ struct Registry::Impl {
     const RankSet gone = RankSet::first(job.world_size).minus(job.joined);
     note(JobEvent::Kind::started, job, now, {},
          rules.name + ", " + std::to_string(job.packet_elements) + " elements per packet, " + std::to_string(job.slots) +
-             " slots per lane" + (gone.empty() ? "" : ", without " + name_ranks(gone)));
+             " slots per lane, " + in_lanes(plan.lanes) + (gone.empty() ? "" : ", without " + name_ranks(gone)));
     StartJob start = start_of(job, rules, std::move(plan));
     if (job.survivors != 0) start.switch_patience = config.survivor_timeout * 3 / 4;
     give_keys(job, start, now);
@@ -291,6 +293,7 @@ struct Registry::Impl {
     if (job.lineage == 0) job.lineage = job.epoch;
     job.packet_elements = plan.packet_elements;
     job.slots = plan.slots;
+    job.lanes = plan.lanes;
     job.charged = plan.charged;
     job.placement = plan.placement;
     job.own = plan.own;
@@ -312,6 +315,7 @@ struct Registry::Impl {
     admission.job_epoch = job.epoch;
     admission.packet_elements = plan.packet_elements;
     admission.slots = plan.slots;
+    admission.lanes = plan.lanes;
     admission.placement = std::move(plan.placement);
     admission.resumption = std::move(plan.resumption);
     admission.life = job.life;
@@ -324,9 +328,10 @@ struct Registry::Impl {
     for (const auto& [rank, member] : job.ranks) {
       const JoinRequest& request = member.request;
       if (admission.local) start.local_tickets.push_back(request.local_ticket);
-      start.endpoints.push_back(request.endpoints);
+      const auto cookies = std::min<std::ptrdiff_t>(plan.lanes, std::ssize(request.switch_cookies));
+      start.endpoints.emplace_back(request.endpoints.begin(), request.endpoints.begin() + plan.lanes);
       start.listens.push_back(request.listens);
-      start.switch_cookies.push_back(request.switch_cookies);
+      start.switch_cookies.emplace_back(request.switch_cookies.begin(), request.switch_cookies.begin() + cookies);
     }
     return start;
   }
@@ -1225,7 +1230,7 @@ std::vector<JobStatus> Registry::jobs() const {
     list.push_back({job.name, job.epoch, job.world_size, job.packet_elements, job.slots, job.joined, job.left,
                     job.phase == Phase::running, job.failure, job.charged, job.tenant, impl_->memory.of(job.epoch),
                     job.ranks.empty() ? "" : job.ranks.begin()->second.request.protocol, std::move(endpoints),
-                    std::move(processes), job.placement, Impl::absent(job), job.aside});
+                    std::move(processes), job.placement, job.lanes, Impl::absent(job), job.aside});
   };
   for (const auto& [key, job] : impl_->jobs) add(job);
   for (const auto& [epoch, job] : impl_->failed) add(job);

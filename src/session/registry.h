@@ -32,9 +32,9 @@ struct Quota {
 struct RegistryConfig {
   std::vector<ProtocolRules> protocols;               // served here
   std::map<std::string, std::string> switch_parents;  // the next switch upstream, for switches not next to this aggregator
-  std::uint32_t lanes = 1;
-  std::uint32_t slots = default_slots;      // of 256 elements, over all lanes
-  std::uint64_t memory_bytes = UINT64_MAX;  // of all jobs
+  std::uint32_t lanes = 1;                            // the most that a job has
+  std::uint32_t slots = default_slots;                // of 256 elements, over all lanes
+  std::uint64_t memory_bytes = UINT64_MAX;            // of all jobs
   std::uint32_t max_jobs = 1024;
   std::uint32_t max_joins = 16384;      // ranks that wait for the rest of their jobs
   std::map<std::string, Quota> quotas;  // by tenant; without one, only the aggregator's own limits apply
@@ -85,6 +85,7 @@ struct JobStatus {
   std::vector<Endpoint> endpoints{};  // of lane 0, by rank of `joined`, in order: where the ranks are
   std::vector<Process> processes{};   // in the same order
   Placement placement{};              // of a job that runs or has run
+  std::uint32_t lanes = 0;            // of a job that runs or has run
   std::vector<std::string> absent{};  // aggregators of the job that do not serve this life; standbys are none of them
   RankSet late{};                     // ranks that this life began without, as they were late
 };

@@ -25,7 +25,7 @@ struct SwitchMessage {
 
 // What such a job takes at the switch, in bytes.
 struct InstallationCost {
-  std::uint64_t shared = 0;  // nobody's, from the first job on
+  std::uint64_t shared = 0;  // nobody's: of all jobs so far and this one together, kept from then on
   std::uint64_t own = 0;
 };
 

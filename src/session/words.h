@@ -32,6 +32,10 @@ namespace netsum::session {
   return text;
 }
 
+[[nodiscard]] inline std::string in_lanes(std::size_t lanes) {
+  return std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes");
+}
+
 // "rank 3", "ranks 1, 3", "ranks 0, 4-1023"; of many gaps only the first, so that the text stays short
 [[nodiscard]] inline std::string name_ranks(const RankSet& ranks) {
   constexpr int most_parts = 64;

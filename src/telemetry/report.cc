@@ -125,6 +125,7 @@ ordered_json json_of(const JobReport& entry) {
           {"world_size", job.world_size},
           {"packet_elements", job.packet_elements},
           {"slots", job.slots},
+          {"lanes", job.lanes},
           {"tenant", job.tenant},
           {"memory_bytes", job.memory_bytes},
           {"joined", members(job.joined, job.world_size)},
@@ -212,6 +213,7 @@ Report read_report(const ordered_json& json) {
   if (json.contains("daemon")) report.daemon = text_of(json.at("daemon"));
   if (json.contains("address")) report.address = text_of(json.at("address"));
   report.uptime_seconds = json.at("uptime_seconds");
+  if (json.contains("threads")) report.threads = number_of<std::uint32_t>(json.at("threads"));
   report.lanes = number_of<std::uint32_t>(json.at("lanes"));
   report.slots = number_of<std::uint32_t>(json.at("slots"));
   report.slots_free = number_of<std::uint32_t>(json.at("slots_free"));
@@ -228,6 +230,7 @@ Report read_report(const ordered_json& json) {
     if (entry.job.world_size > max_world_size) throw nonsense("the world size of a job is out of range");
     entry.job.packet_elements = number_of<std::uint32_t>(job.at("packet_elements"));
     entry.job.slots = number_of<std::uint32_t>(job.at("slots"));
+    if (job.contains("lanes")) entry.job.lanes = number_of<std::uint32_t>(job.at("lanes"));
     entry.job.tenant = text_of(job.at("tenant"));
     entry.job.memory_bytes = number_of<std::uint64_t>(job.at("memory_bytes"));
     entry.job.joined = set_of(job.at("joined"));
@@ -363,6 +366,7 @@ std::string to_json(const Report& report, bool compact) {
                              {"daemon", report.daemon},
                              {"address", report.address},
                              {"uptime_seconds", report.uptime_seconds},
+                             {"threads", report.threads},
                              {"lanes", report.lanes},
                              {"slots", report.slots},
                              {"slots_free", report.slots_free},
@@ -411,8 +415,9 @@ std::string jobs_table(const Report& report) {
 }  // namespace
 
 std::string to_table(const Report& report) {
-  std::string text = format("netsum %s, up %.0f s, %u lanes, %u of %u slots free", report.version.c_str(),
-                            report.uptime_seconds, report.lanes, report.slots_free, report.slots);
+  std::string text = format("netsum %s, up %.0f s, %u %s, %s, %u of %u slots free", report.version.c_str(),
+                            report.uptime_seconds, report.threads, report.threads == 1 ? "thread" : "threads",
+                            session::in_lanes(report.lanes).c_str(), report.slots_free, report.slots);
   const bool limited = report.memory_bytes != UINT64_MAX;
   text += ", jobs have " + session::in_bytes(report.memory_used) +
           (limited ? " of " + session::in_bytes(report.memory_bytes) : "") + " of memory\n";

@@ -33,7 +33,7 @@ struct Report {
   std::string version;
   std::string daemon, address;  // what it is ("aggregator", "parameter server", "bump"), and where it listens; may be empty
   double uptime_seconds = 0;
-  std::uint32_t lanes = 0, slots = 0, slots_free = 0;
+  std::uint32_t threads = 0, lanes = 0, slots = 0, slots_free = 0;
   std::uint64_t memory_bytes = 0, memory_used = 0;  // for jobs: limit, and used
   Counters counters;                                // of the whole aggregator
   std::vector<JobReport> jobs;

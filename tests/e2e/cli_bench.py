@@ -138,6 +138,22 @@ class Bench(unittest.TestCase):
             self.assertEqual([0, 0], [each["wrong"] for each in reports])
             self.assertLess(reports[0]["max_abs_error"], 0.85 * reports[1]["max_abs_error"])
 
+    def test_a_job_has_as_many_lanes_as_either_end_has_threads(self):
+        for ranks, switch, aggregators, lanes in ((4, 1, 1, 4), (1, 2, 1, 2), (3, 1, 2, 4), (1, 1, 3, 3), (12, 1, 1, 12)):
+            with self.subTest(ranks=ranks, switch=switch, aggregators=aggregators):
+                for protocol in ("switchml", "netreduce") if aggregators > 1 else ("switchml", "atp", "netreduce"):
+                    result = cli.bench("--protocol", protocol, "--elements", 100_000, "--iterations", 2, "--threads", ranks,
+                                       "--switch-threads", switch, *(("--aggregators", aggregators) if aggregators > 1 else ()))
+                    self.assertEqual((result["lanes"], result["wrong"]), (lanes, 0), protocol)
+
+    def test_ranks_with_few_threads_limit_the_others(self):
+        with cli.Switch("--threads", 1, "--lanes", 4) as switch:
+            ranks = [cli.rank_process(switch.address, rank, 3, "--job", "mixed", "--elements", 200_000, "--iterations", 1_000_000, "--threads", threads)
+                     for rank, threads in enumerate((3, 2, 9))]
+            with ranks[0], ranks[1], ranks[2]:
+                ranks[0].wait_line(ranks[0].out, "iteration 2")
+                self.assertEqual([job["lanes"] for job in switch.status()["jobs"]], [2])
+
     def test_same_bits_whatever_the_circumstances(self):
         base = ["--workers", 4, "--elements", 300_001, "--iterations", 3, "--seed", 11]
         variants = {
@@ -147,6 +163,8 @@ class Bench(unittest.TestCase):
             "many slots": ["--slots", 64],
             "one thread": ["--threads", 1],
             "three threads": ["--threads", 3, "--switch-threads", 3],
+            "three threads, and one of the switch": ["--threads", 3, "--switch-threads", 1],
+            "one thread, and three of the switch": ["--threads", 1, "--switch-threads", 3],
             "64 elements a packet": ["--packet-elements", 64],
             "256 elements a packet": ["--packet-elements", 256],
             "320 elements a packet": ["--packet-elements", 320],

@@ -178,7 +178,7 @@ class Status(unittest.TestCase):
     def test_idle(self):
         with cli.Switch("--threads", 2, "--slots", 4096) as switch:
             status = switch.status()
-            self.assertEqual((status["lanes"], status["slots"], status["slots_free"], status["jobs"]), (2, 4096, 4096, []))
+            self.assertEqual([status[key] for key in ("threads", "lanes", "slots", "slots_free", "jobs")], [2, 8, 4096, 4096, []])
             self.assertIn("no jobs", cli.checked(cli.run("status", "--switch", switch.address)).stdout)
 
     def test_stalled_operation_names_the_ranks_that_it_waits_for(self):

@@ -175,10 +175,10 @@ class Manifests(unittest.TestCase):
             at = [given[flag].rsplit(":", 1)[0] + ":0" for flag in ("--listen", "--metrics")]
             with cli.Process("switch", "--listen", at[0], "--metrics", at[1]) as switch:
                 switch.wait_line(switch.out, "listening ")
-        # A port for each thread, and those of the flags.
+        # A port for each lane, and those of the flags.
         ports = {(port["protocol"], port["containerPort"]) for port in container["ports"]}
         first = int(flags["--listen"].rsplit(":", 1)[1])
-        self.assertEqual(ports, {("TCP", first), ("TCP", int(flags["--metrics"].rsplit(":", 1)[1])), *(("UDP", first + i) for i in range(int(flags["--threads"])))})
+        self.assertEqual(ports, {("TCP", first), ("TCP", int(flags["--metrics"].rsplit(":", 1)[1])), *(("UDP", first + i) for i in range(int(flags["--lanes"])))})
         default = int(re.search(r"--memory-mib MIB:POSITIVE(?:=| \[)(\d+)", listed)[1])
         self.assertGreater(int(container["resources"]["limits"]["memory"].removesuffix("Mi")), default)
 

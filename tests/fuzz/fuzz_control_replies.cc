@@ -41,7 +41,7 @@ void start_lanes(const session::Admission& admission, const session::JoinRequest
                  const std::vector<netreduce::Member>& members) {
   constexpr std::uint64_t most_elements = 1 << 16;
   const std::uint64_t elements = std::uint64_t{admission.slots} * admission.packet_elements;
-  for (std::size_t lane = 0; lane < asked.endpoints.size(); ++lane) {
+  for (std::size_t lane = 0; lane < admission.lanes; ++lane) {
     if (asked.protocol == "atp") {
       const atp::WorkerConfig config =
           jobs::worker_config(admission, asked.rank, asked.endpoints[lane], asked.endpoints[lane]);

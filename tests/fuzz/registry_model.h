@@ -57,8 +57,11 @@ class CheckedRegistry {
   [[nodiscard]] static Endpoint endpoint_of_switch(std::uint32_t switch_id, std::size_t lane) {
     return {.address = {0xfd, 9, static_cast<std::uint8_t>(switch_id)}, .port = static_cast<std::uint16_t>(1 + lane)};
   }
-  [[nodiscard]] static std::vector<Endpoint> own_lanes() {
-    return {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
+  // The job's.
+  [[nodiscard]] static std::vector<Endpoint> own_lanes(const session::StartJob& start) {
+    std::vector<Endpoint> own = {{.address = {0xfd, 8}, .port = 1}, {.address = {0xfd, 8}, .port = 2}};
+    own.resize(session::lanes_of(start));
+    return own;
   }
   [[nodiscard]] static bool is_atp(const session::StartJob& start) { return start.protocol == jobs::atp_rules().name; }
   [[nodiscard]] static bool has_rings(const session::StartJob& start) {
@@ -67,12 +70,12 @@ class CheckedRegistry {
   // What the switch is told of the job.
   [[nodiscard]] static session::SwitchMessage message_for(const session::StartJob& start, std::uint32_t switch_id) {
     if (is_atp(start))
-      return jobs::message_of(jobs::installation_for(start, switch_id, {}, endpoint_of_switch, own_lanes()));
+      return jobs::message_of(jobs::installation_for(start, switch_id, {}, endpoint_of_switch, own_lanes(start)));
     session::SwitchLanes switches;
     for (std::uint32_t i = 0; i < start.admission.placement.switches.size(); ++i) {
       switches.push_back({endpoint_of_switch(i, 0), endpoint_of_switch(i, 1)});
     }
-    return jobs::tree_message(start, switch_id, false, switches, own_lanes());
+    return jobs::tree_message(start, switch_id, false, switches, own_lanes(start));
   }
 
   void join(const session::JoinRequest& request) {
@@ -203,7 +206,8 @@ class CheckedRegistry {
       check(a.job_epoch != 0 && !started_.contains(a.job_epoch), "a job epoch is issued once");
       check(a.rank_epochs.size() == start.endpoints.size() && !a.rank_epochs.empty(),
             "an epoch and endpoints for each rank");
-      for (const auto& endpoints : start.endpoints) check(endpoints.size() == lanes, "an endpoint for each lane");
+      check(a.lanes >= 1 && a.lanes <= lanes, "as many lanes as there are");
+      for (const auto& endpoints : start.endpoints) check(endpoints.size() == a.lanes, "an endpoint for each lane");
       for (const std::uint32_t epoch : a.rank_epochs) {
         check(epoch != 0 && rank_epochs_.insert(epoch).second, "a rank epoch is issued once");
       }
@@ -265,7 +269,7 @@ class CheckedRegistry {
         check(false, (std::string("a switch accepts its installation: ") + error.what()).c_str());
       }
     }
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
+    for (std::size_t lane = 0; lane < session::lanes_of(start); ++lane) {
       if (is_atp(start)) {
         static_cast<void>(jobs::server_job(start, lane, {}, endpoint_of_switch));
       } else if (!has_rings(start)) {
@@ -328,13 +332,14 @@ class CheckedRegistry {
   request.packet_elements_measured = input.ConsumeBool();
   request.slots_fixed = input.PickValueInArray<std::uint32_t>({0, 0, 0, 16, 2048});
   request.slots_measured = input.PickValueInArray<std::uint32_t>({0, 64, 512, 4096, 0xffffffff});
-  for (std::uint32_t lane = 0; lane < CheckedRegistry::lanes; ++lane) {
+  const std::uint32_t lanes = request.rank == 1 ? 1 : CheckedRegistry::lanes;  // what limits the others
+  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     request.endpoints.push_back(
         {.address = {0xfd, 1, static_cast<std::uint8_t>(request.rank)}, .port = static_cast<std::uint16_t>(1000 + lane)});
   }
   if (rings) {
     ring.message_packets = input.PickValueInArray<std::uint32_t>({0, 1, 2, 4, 4096});
-    for (std::uint32_t lane = 0; lane < CheckedRegistry::lanes; ++lane) {
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
       ring.members.push_back({request.endpoints[lane].address, static_cast<std::uint32_t>(100 * job), 0x123,
                               static_cast<std::uint32_t>(100 * job + 1), 0x1000, request.rank});
     }

@@ -47,6 +47,16 @@ TEST_F(LeasesTest, WhatJobsShareIsChargedOnceAndToNobody) {
   EXPECT_EQ(540U, used());
 }
 
+TEST_F(LeasesTest, WhatJobsShareMayGrow) {
+  EXPECT_EQ("", charge("small", 1, 500, 60));
+  EXPECT_EQ("", charge("small", 2, 700, 40)) << "a job of more lanes has more pools made";
+  EXPECT_EQ(800U, used());
+  leases_.give_back(charged_);
+  EXPECT_EQ(560U, used()) << "those of the jobs before stay";
+  EXPECT_NE("", charge("small", 3, 1'000'000, 40));
+  EXPECT_EQ(560U, used());
+}
+
 TEST_F(LeasesTest, WhatIsRefusedIsNotCharged) {
   EXPECT_NE("", charge("small", 1, 500, 101));
   EXPECT_EQ(0U, used()) << "the shared memory was given back";

@@ -407,24 +407,6 @@ TEST(AtpJob, WhatASwitchIsToldHasThePartThatRanksUse) {
   EXPECT_EQ(10U, worker.partition_count);
 }
 
-TEST(AtpJob, JobsAreSpreadOverASwitchsLanes) {
-  const std::vector<Endpoint> four = {at(1), at(2), at(3), at(4)};
-  std::set<std::uint16_t> first, of_job;
-  for (std::uint64_t epoch = 1000; epoch < 1008; ++epoch) {
-    first.insert(spread_switch_endpoints({four}, epoch, 1)(0, 0).port);
-  }
-  EXPECT_EQ(4U, first.size()) << "a server of one lane gives all of them work";
-  for (std::size_t lane = 0; lane < 3; ++lane) of_job.insert(spread_switch_endpoints({four}, UINT64_MAX, 3)(0, lane).port);
-  EXPECT_EQ(3U, of_job.size()) << "a job's lanes have one each: their numbers are not told apart";
-  for (std::uint64_t epoch = 1000; epoch < 1008; ++epoch) {
-    for (std::size_t lane = 0; lane < 4; ++lane) {
-      EXPECT_EQ(four[lane], spread_switch_endpoints({four}, epoch, 4)(0, lane)) << "as many lanes: the same number";
-    }
-  }
-  EXPECT_EQ(Endpoint{}, spread_switch_endpoints({{}}, 7, 1)(0, 0));
-  EXPECT_EQ(Endpoint{}, spread_switch_endpoints({}, 7, 1)(0, 0));
-}
-
 // ---- what is ATP's own
 
 TEST(AtpOwn, APoolIsWhatASwitchSays) {

@@ -182,6 +182,7 @@ StartJob start_of(std::uint32_t ranks) {
   start.admission.job_epoch = 0x1234567812345678;
   start.admission.packet_elements = 512;
   start.admission.slots = 8;
+  start.admission.lanes = lanes;
   start.admission.own = own_part(grant_of(ranks));
   start.job = "train";
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -454,7 +455,16 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   asked.packet_elements = good.packet_elements;
   asked.own = own_part(RingAsk{20, ask_of(2).members});
   EXPECT_EQ("", check(good, asked, netreduce_rules()));
+  Admission fewer = good;
+  fewer.lanes = 1;
+  spoil_grant(fewer, [](RingGrant& grant) {
+    for (auto& members : grant.members) members.resize(1);
+  });
+  EXPECT_EQ("", check(fewer, asked, netreduce_rules())) << "the first lanes of this rank";
   const std::function<void(Admission&)> breaks[] = {
+      [](auto& a) { a.lanes = lanes - 1; },
+      [](auto& a) { a.lanes = lanes + 1; },
+      [](auto& a) { a.lanes = 0; },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.clear(); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.pop_back(); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.push_back(grant.members[0]); }); },
@@ -479,6 +489,10 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
     spoil(admission);
     EXPECT_NE("", check(admission, asked, netreduce_rules())) << &spoil - breaks;
   }
+  RingAsk little{20, ask_of(2).members};
+  little.most_messages = good.slots / 2;
+  asked.own = own_part(little);
+  EXPECT_NE("", check(good, asked, netreduce_rules())) << "a window that its memory does not hold";
   // Where the rank has asked for no length.
   asked.own = own_part(RingAsk{0, ask_of(2).members});
   EXPECT_EQ("", check(good, asked, netreduce_rules()));
@@ -737,6 +751,45 @@ TEST_F(NetreduceRegistry, WhatAJobNeedsDoesNotWrap) {
   EXPECT_EQ(Refusal::no_slots, outcome.refusal);
   EXPECT_NE(std::string::npos, outcome.reason.find("needs 4294967296 slots of 256 elements (256 per lane)"))
       << outcome.reason;
+}
+
+// N x MsgLen x pktSize >= RTT x PortRate (§3.2).
+TEST(NetreduceJob, AWindowKeepsAPortBusy) {
+  using std::chrono::microseconds;
+  constexpr std::uint64_t gbit = 1'000'000'000;
+  const auto messages = [](std::uint64_t rate, microseconds round_trip) {
+    return messages_of(packets_in_flight(rate, round_trip, 4096), 16, 1024).count;  // of 64 KiB
+  };
+  EXPECT_EQ(123U, packets_in_flight(25 * gbit, microseconds(161), 4096)) << "503,125 bytes";
+  EXPECT_EQ(8U, messages(25 * gbit, microseconds(160)));
+  EXPECT_EQ(4U, messages(25 * gbit, microseconds(60)));
+  EXPECT_EQ(16U, messages(100 * gbit, microseconds(60)));
+  EXPECT_EQ(4U, messages(1 * gbit, microseconds(1))) << "the least";
+  EXPECT_EQ(1'000'000'000U, packets_in_flight(400 * gbit, std::chrono::hours(1), 256)) << "and does not wrap";
+}
+
+// A device's memory is registered before anybody knows the job's window.
+TEST_F(NetreduceRegistry, AWindowFitsIntoTheMemoryOfEachRank) {
+  const auto window = [&](std::uint32_t first, std::uint32_t second, std::uint32_t most) {
+    registry = make(1 << 20);
+    std::vector<JoinRequest> requests = {request(0, 2), request(1, 2)};
+    for (JoinRequest& r : requests) {
+      RingAsk ask = ask_of(r.rank);
+      ask.message_packets = 16;
+      ask.most_messages = r.rank == 0 ? most : 16;
+      r.own = own_part(ask);
+      r.packet_elements = 1024;
+      r.slots_fixed = 0;
+      r.slots_measured = 16 * (r.rank == 0 ? first : second);
+    }
+    const JoinOutcome outcome = join(requests);
+    if (!outcome.admission) return 0U;
+    EXPECT_EQ("", check(*outcome.admission, requests[1], netreduce_rules()));
+    return outcome.admission->slots;
+  };
+  EXPECT_EQ(8U, window(4, 8, 8)) << "the longest that a rank measured";
+  EXPECT_EQ(4U, window(4, 16, 4)) << "as far as all have memory for it";
+  EXPECT_EQ(16U, window(4, 16, 0)) << "a rank that can make room";
 }
 
 // Where nobody asks for a length, messages are a quarter of the longest window that a rank measured.

@@ -43,7 +43,10 @@ class Job {
   Job(std::uint32_t ranks, std::uint32_t lanes, std::uint32_t threads = 1, bool admitted = true, bool recovers = false)
       : ranks_(ranks) {
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      switches.push_back(std::make_unique<AggregatorLane>(loopback_socket(), UINT64_MAX, lane, ThreadOptions{}));
+      constexpr std::uint32_t switch_threads = 2;  // with some lanes each
+      switches.push_back(
+          std::make_unique<AggregatorLane>(loopback_socket(), UINT64_MAX, lane, ThreadOptions{},
+                                           lane < switch_threads ? nullptr : switches[lane % switch_threads]->thread()));
     }
     service::Lanes served;
     for (const auto& lane : switches) served.push_back(lane.get());

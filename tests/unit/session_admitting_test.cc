@@ -36,6 +36,7 @@ struct Ranks {
       request.world_size = count;
       request.packet_elements = 256;
       request.slots_measured = 64;
+      request.endpoints.resize(1);
     }
   }
   JoinRequest& operator[](std::size_t rank) { return all[rank]; }
@@ -197,7 +198,7 @@ TEST_F(AdmittingPlan, AMeasuredWindowIsAPowerOfTwoThatFits) {
   EXPECT_EQ(Refusal::none, p.refusal) << p.reason;
   EXPECT_EQ(128U, p.slots);
   EXPECT_EQ(128U, p.charged);
-  config.lanes = 3;
+  for (JoinRequest& each : ranks.all) each.endpoints.resize(3);
   slots_free = 300;
   p = made();
   EXPECT_EQ(64U, p.slots);
@@ -215,6 +216,25 @@ TEST_F(AdmittingPlan, AMeasuredWindowIsAPowerOfTwoThatFits) {
   slots_free = UINT32_MAX;
   memory_quota = UINT64_MAX;
   EXPECT_EQ(most_slots, made().slots);
+}
+
+TEST_F(AdmittingPlan, AJobHasTheLanesThatAllItsRanksHave) {
+  EXPECT_EQ(1U, made().lanes);
+  ranks[0].endpoints.resize(4);
+  EXPECT_EQ(1U, made().lanes);
+  EXPECT_EQ(64U, made().charged) << "and is charged for no others";
+  ranks[1].endpoints.resize(3);
+  std::uint32_t agreed = 0;
+  rules.own.emplace();
+  rules.own->agree = [&](const Gathered& gathered) {
+    agreed = gathered.lanes;
+    return Agreement{"granted", gathered.window};
+  };
+  const Plan p = made();
+  EXPECT_EQ(3U, p.lanes);
+  EXPECT_EQ(3U, agreed);
+  EXPECT_EQ(3U * 64, p.charged);
+  EXPECT_EQ(3U * 64, p.memory_bytes);
 }
 
 TEST_F(AdmittingPlan, AWindowThatIsAskedForIsKeptOrRefused) {

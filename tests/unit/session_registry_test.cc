@@ -135,6 +135,34 @@ TEST(Refusals, HaveNames) {
   EXPECT_STREQ("shutting_down", to_string(Refusal::shutting_down));
 }
 
+// Ranks with more threads than others have more lanes. What comes in first does not decide.
+TEST_F(RegistryTest, RanksOfDifferentLanesAreToldTheFewest) {
+  RegistryConfig c = config();
+  c.lanes = 4;
+  registry = Registry(std::move(c));
+  const auto with_lanes = [](std::uint32_t rank, std::uint16_t lanes) {
+    JoinRequest r = request(rank, 3);
+    r.endpoints.clear();
+    for (std::uint16_t lane = 0; lane < lanes; ++lane)
+      r.endpoints.push_back({.address = {0xfd, 1}, .port = static_cast<std::uint16_t>(1000 + 10 * rank + lane)});
+    r.switch_cookies.resize(lanes);
+    return r;
+  };
+  for (const Admission& admission : admit({with_lanes(0, 4), with_lanes(1, 2), with_lanes(2, 3)})) {
+    EXPECT_EQ(2U, admission.lanes);
+  }
+  const std::vector<StartJob> starts = registry.take_starts();
+  ASSERT_EQ(1U, starts.size());
+  EXPECT_EQ(2U, lanes_of(starts[0]));
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(with_lanes(static_cast<std::uint32_t>(rank), 2).endpoints, starts[0].endpoints[rank]);
+    EXPECT_EQ(2U, starts[0].switch_cookies[rank].size());
+  }
+  EXPECT_EQ(2U, registry.jobs().at(0).lanes);
+  expect_refused(with_lanes(0, 5), Refusal::bad_parameters, {"5 data endpoints", "4 lanes"});
+  expect_refused(with_lanes(0, 0), Refusal::bad_parameters, {"0 data endpoints"});
+}
+
 TEST_F(RegistryTest, AdmitsWhenAllRanksAreThere) {
   const std::uint64_t second = registry.join(request(1, 2), now);
   EXPECT_FALSE(registry.join_outcome(second));

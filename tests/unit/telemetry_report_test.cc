@@ -32,6 +32,7 @@ Report example() {
   Report report;
   report.version = "1.2.3";
   report.uptime_seconds = 12.5;
+  report.threads = 1;
   report.lanes = 2;
   report.slots = 16384;
   report.slots_free = 16128;
@@ -157,10 +158,11 @@ TEST(Report, SaysWhereRanksAre) {
 
 TEST(Report, TableSaysWhoIsMissing) {
   const std::string table = to_table(example());
-  for (const char* words : {"netsum 1.2.3", "2 lanes", "16128 of 16384 slots free, jobs have 3.0 MiB of 1.0 GiB of memory",
-                            "256/256", "running", "2.5", "failed: rank 1 died", "joining", "1/3",
-                            "operation 17, chunk 3 (slot 1) waits for ranks 0, 254", "operation 18, chunk 4000000000",
-                            "interface eth0: XDP in the driver", "no packets pass at interface eth1: it was removed"}) {
+  for (const char* words :
+       {"netsum 1.2.3", "1 thread, 2 lanes, 16128 of 16384 slots free, jobs have 3.0 MiB of 1.0 GiB of memory", "256/256",
+        "running", "2.5", "failed: rank 1 died", "joining", "1/3", "operation 17, chunk 3 (slot 1) waits for ranks 0, 254",
+        "operation 18, chunk 4000000000", "interface eth0: XDP in the driver",
+        "no packets pass at interface eth1: it was removed"}) {
     EXPECT_NE(table.find(words), std::string::npos) << "no '" << words << "' in:\n" << table;
   }
   EXPECT_NE(to_table({}).find("no jobs"), std::string::npos);

@@ -269,6 +269,22 @@ class VerbsRingTest : public testing::Test {
   std::unique_ptr<VerbsRing> ring_;
 };
 
+TEST_F(VerbsRingTest, APortHasARate) {
+  struct Case {
+    std::uint8_t speed, width;
+    std::uint64_t gbit;
+  };
+  for (const auto& [speed, width, gbit] :
+       {Case{4, 1, 10}, Case{32, 1, 25}, Case{4, 2, 40}, Case{32, 2, 100}, Case{64, 2, 200}, Case{128, 2, 400},
+        Case{32, 16, 50}, Case{0, 2, 0}, Case{32, 0, 0}}) {
+    device_.port.active_speed = speed;
+    device_.port.active_width = width;
+    const VerbsPort port = verbs_port("fake0", 1);
+    EXPECT_EQ(gbit * 1'000'000'000, port.bits_per_second) << int{speed} << " " << int{width};
+    EXPECT_EQ(1024U, port.mtu);
+  }
+}
+
 TEST_F(VerbsRingTest, LeavesTheDeviceItsOwnValues) {
   open();
   EXPECT_EQ(2, ring_->own().address[15]) << "the first IPv4 address of RoCEv2";

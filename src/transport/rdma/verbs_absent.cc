@@ -14,7 +14,7 @@ std::unique_ptr<VerbsRing> open_verbs_ring(const VerbsOptions&) {
   refuse();
 }
 
-std::uint32_t verbs_path_mtu(const std::string&, std::uint8_t) {
+VerbsPort verbs_port(const std::string&, std::uint8_t) {
   refuse();
 }
 

@@ -6,8 +6,10 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "netsum/error.h"
@@ -87,6 +89,19 @@ ibv_port_attr query_port(ibv_context* context, const std::string& device, std::u
     throw Error(ErrorCode::refused, name_of(device, number) + " is down, or is not an Ethernet port");
   }
   return port;
+}
+
+// As InfiniBand's specification numbers them: SDR, DDR, QDR, FDR10, FDR, EDR, HDR and NDR of a lane, and 1, 4, 8, 12 and 2
+// lanes. Ports of Ethernet name the ones that make their rate.
+std::uint64_t rate_of(const ibv_port_attr& port) {
+  constexpr std::array<std::pair<unsigned, std::uint64_t>, 8> mbit_of_lane = {
+      {{1, 2'500}, {2, 5'000}, {4, 10'000}, {8, 10'000}, {16, 14'000}, {32, 25'000}, {64, 50'000}, {128, 100'000}}};
+  constexpr std::array<std::pair<unsigned, std::uint64_t>, 5> lanes = {{{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
+  const auto value = [](const auto& table, unsigned key) {
+    const auto found = std::find_if(table.begin(), table.end(), [&](const auto& each) { return each.first == key; });
+    return found == table.end() ? 0 : found->second;
+  };
+  return value(mbit_of_lane, port.active_speed) * value(lanes, port.active_width) * 1'000'000;
 }
 
 class Device final : public VerbsRing {
@@ -469,9 +484,10 @@ std::unique_ptr<VerbsRing> open_verbs_ring(const VerbsOptions& options) {
   return std::make_unique<Device>(options);
 }
 
-std::uint32_t verbs_path_mtu(const std::string& device, std::uint8_t port) {
+VerbsPort verbs_port(const std::string& device, std::uint8_t port) {
   const Context context = open_device(device);
-  return bytes_of(query_port(context.get(), device, port).active_mtu);
+  const ibv_port_attr attributes = query_port(context.get(), device, port);
+  return {bytes_of(attributes.active_mtu), rate_of(attributes)};
 }
 
 }  // namespace netsum::transport

@@ -70,7 +70,11 @@ class VerbsRing : public Transport {
 // Throws Error: bad_argument (no such device, or none at all), refused (the device cannot do that, or built without
 // libibverbs).
 [[nodiscard]] std::unique_ptr<VerbsRing> open_verbs_ring(const VerbsOptions& options);
-// The port's maximum; throws as open_verbs_ring().
-[[nodiscard]] std::uint32_t verbs_path_mtu(const std::string& device, std::uint8_t port);
+struct VerbsPort {
+  std::uint32_t mtu = 0;              // the longest path MTU
+  std::uint64_t bits_per_second = 0;  // 0: unknown
+};
+// As it is now; throws as open_verbs_ring().
+[[nodiscard]] VerbsPort verbs_port(const std::string& device, std::uint8_t port);
 
 }  // namespace netsum::transport

@@ -81,7 +81,7 @@ class Service::Job final : public service::ServedJob {
   ~Job() override { stop(); }
 
   void start(const session::StartJob& start) {
-    for (std::size_t lane = 0; lane < service_.lanes_.size(); ++lane) add(lane, config_of(start, lane));
+    for (std::size_t lane = 0; lane < session::lanes_of(start); ++lane) add(lane, config_of(start, lane));
   }
 
   void stop() override {
