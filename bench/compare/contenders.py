@@ -354,12 +354,16 @@ class Gloo:
                                      *(["--back-to-back"] if task.back_to_back else []), *task.elements]), "none: ring, TCP")
 
 
+OF_TUNED = {"all-reduce": "allreduce", "reduce-scatter-v": "reduce_scatter", "all-gather": "allgather"}
+
+
 @dataclasses.dataclass(frozen=True)
 class OpenMpi:
     name: str = "Open MPI"
-    algorithm: int = 0  # of coll_tuned; 0: as it decides
+    algorithm: int = 0  # of coll_tuned for this collective; 0: as it decides
     slice: int = 0  # bytes; 0: one call
     collective: str = "all-reduce"
+    spins = True  # while it waits: no processor is idle, whatever bounds it
 
     def missing(self):
         return None
@@ -370,7 +374,7 @@ class OpenMpi:
         if os.geteuid() == 0:
             command.append("--allow-run-as-root")
         if self.algorithm:
-            command += ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", self.algorithm]
+            command += ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", f"coll_tuned_{OF_TUNED[self.collective]}_algorithm", self.algorithm]
         environment, first, aggregator = dict(os.environ), None, "none: shared memory"
         if place.shaped:
             hosts = place.hosts[:task.workers]
@@ -393,6 +397,10 @@ class InTurn:
     """Contenders, one after the other in each round: their times together."""
     name: str
     all: tuple
+
+    @property
+    def spins(self):
+        return any(getattr(each, "spins", False) for each in self.all)
 
     def missing(self):
         return None

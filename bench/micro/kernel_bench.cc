@@ -236,6 +236,8 @@ void sum_narrow(benchmark::State& state) {
   for (auto& each : all) {
     b.encode(type, each.data());
     sources.push_back(each.data());
+    // Ranks' blocks have not all the same step, but nearly.
+    for (float& value : b.values) value *= sources.size() % 3 == 0 ? 0.25F : 2;
   }
   for (auto _ : state) {
     kernels::combine_in_order(ReduceOp::sum, type, b.payload.data(), sources, b.elements, 1);

@@ -3,9 +3,10 @@
 //
 //   mpirun -np N collectives_mpi COLLECTIVE ITERATIONS WARMUP WARMUP_ELEMENTS SLICE_BYTES BACK_TO_BACK ELEMENTS...
 //
-// COLLECTIVE: all-reduce, reduce-scatter, all-gather, reduce or broadcast. ELEMENTS: of all parts; the root is the last
-// rank. SLICE_BYTES > 0 all-reduces the tensor in slices of that size, which stay in the cache (0: one call for all of it).
-// BACK_TO_BACK 1: no barriers between the timed calls. Warm-up tensors have at most WARMUP_ELEMENTS.
+// COLLECTIVE: all-reduce, reduce-scatter, reduce-scatter-v (MPI_Reduce_scatter, which Open MPI has a ring for), all-gather,
+// reduce or broadcast. ELEMENTS: of all parts; the root is the last rank. SLICE_BYTES > 0 all-reduces the tensor in slices
+// of that size, which stay in the cache (0: one call for all of it). BACK_TO_BACK 1: no barriers between the timed calls.
+// Warm-up tensors have at most WARMUP_ELEMENTS.
 #include <mpi.h>
 
 #include <algorithm>
@@ -20,8 +21,9 @@ namespace {
 
 constexpr std::size_t pattern = 1000;  // inputs are small integers, so that float32 sums are exact in any order
 
-enum class Collective { all_reduce, reduce_scatter, all_gather, reduce, broadcast };
-constexpr std::string_view names[] = {"all-reduce", "reduce-scatter", "all-gather", "reduce", "broadcast"};
+enum class Collective { all_reduce, reduce_scatter, reduce_scatter_v, all_gather, reduce, broadcast };
+constexpr std::string_view names[] = {"all-reduce", "reduce-scatter", "reduce-scatter-v",
+                                      "all-gather", "reduce",         "broadcast"};
 
 struct Plan {
   Collective collective = Collective::all_reduce;
@@ -35,9 +37,11 @@ class Call {
  public:
   Call(const Plan& plan, std::size_t elements) : plan_(plan) {
     const auto ranks = static_cast<std::size_t>(plan.workers);
-    const bool parts = plan.collective == Collective::reduce_scatter || plan.collective == Collective::all_gather;
+    const bool scatters = plan.collective == Collective::reduce_scatter || plan.collective == Collective::reduce_scatter_v;
+    const bool parts = scatters || plan.collective == Collective::all_gather;
     part_ = parts ? (elements + ranks - 1) / ranks : elements;
-    in_.resize(plan.collective == Collective::reduce_scatter ? part_ * ranks : part_);
+    counts_.assign(ranks, static_cast<int>(part_));
+    in_.resize(scatters ? part_ * ranks : part_);
     if (parts) out_.resize(plan.collective == Collective::all_gather ? part_ * ranks : part_);
   }
 
@@ -58,6 +62,9 @@ class Call {
       }
       case Collective::reduce_scatter:
         MPI_Reduce_scatter_block(in_.data(), out_.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        return;
+      case Collective::reduce_scatter_v:
+        MPI_Reduce_scatter(in_.data(), out_.data(), counts_.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         return;
       case Collective::all_gather:
         MPI_Allgather(in_.data(), count, MPI_FLOAT, out_.data(), count, MPI_FLOAT, MPI_COMM_WORLD);
@@ -88,13 +95,14 @@ class Call {
   [[nodiscard]] float expected(std::size_t j) const {
     if (plan_.collective == Collective::broadcast) return given(j, plan_.workers - 1);
     if (plan_.collective == Collective::all_gather) return given(j % part_, static_cast<int>(j / part_));
-    if (plan_.collective == Collective::reduce_scatter) j += part_ * static_cast<std::size_t>(plan_.rank);
+    if (!out_.empty()) j += part_ * static_cast<std::size_t>(plan_.rank);
     const auto ranks = static_cast<float>(plan_.workers);
     return static_cast<float>(j % pattern) * ranks + ranks * (ranks - 1) / 2;
   }
 
   const Plan& plan_;
   std::size_t part_ = 0;
+  std::vector<int> counts_;
   std::vector<float> in_, out_;
 };
 

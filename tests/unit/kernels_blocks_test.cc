@@ -132,38 +132,90 @@ TEST_P(Blocks, ChancesFollowFromKeyAndPlace) {
   EXPECT_EQ(type == block4 ? 8239883480830653710ULL : 17239547380509916110ULL, hash) << "as ever";
 }
 
+// Adds all blocks of so many ranks, and compares with sums in float32 of what the ranks sent.
+void expect_sums(DType type, const std::vector<Bytes>& all, std::size_t count) {
+  std::vector<float> sums(count, 0.0F);
+  std::vector<const std::byte*> sources;
+  for (const Bytes& each : all) {
+    const std::vector<float> taken = unpacked(type, each, count);
+    for (std::size_t i = 0; i < count; ++i) sums[i] += taken[i];
+    sources.push_back(each.data());
+  }
+  Bytes out(elements_of_sum(type, all[0].size()));
+  EXPECT_EQ(out.size(), block_bytes(block8, count) + (type == block4 ? count % 2 : 0));
+  sum_blocks(type, out.data(), sources, all[0].size());
+  for (const std::uint32_t divisor : {1U, 3U}) {
+    const std::vector<float> got = unpacked(block8, out, count, divisor);
+    for (std::size_t begin = 0; begin < count; begin += block_values) {
+      const std::size_t end = std::min(count, begin + block_values);
+      const int exponent =
+          exponent_of({sums.begin() + static_cast<std::ptrdiff_t>(begin), sums.begin() + static_cast<std::ptrdiff_t>(end)});
+      for (std::size_t i = begin; i < end; ++i) {
+        const float expected =
+            static_cast<float>(rounded(static_cast<double>(sums[i]), exponent)) / static_cast<float>(divisor);
+        ASSERT_TRUE(same(static_cast<double>(expected), got[i])) << all.size() << " ranks, " << i;
+      }
+    }
+  }
+}
+
 TEST_P(Blocks, AddsInOrderAndRoundsOnce) {
   Random random(4);
   for (const std::size_t ranks : {1UL, 2UL, 5UL, 300UL}) {
     const std::size_t count = ranks == 5 ? 151 : 150;
     std::vector<Bytes> all;
-    std::vector<const std::byte*> sources;
-    std::vector<float> sums(count, 0.0F);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       std::vector<float> values = drawn(random, count, rank % 3 == 0 ? 60 : 6);
       if (rank == 1) values[100] = std::numeric_limits<float>::infinity();
       all.push_back(packed(type, values));
-      const std::vector<float> taken = unpacked(type, all.back(), count);
-      for (std::size_t i = 0; i < count; ++i) sums[i] += taken[i];
     }
-    for (const Bytes& each : all) sources.push_back(each.data());
-    Bytes out(elements_of_sum(type, all[0].size()));
-    EXPECT_EQ(out.size(), block_bytes(block8, count) + (bits == 4 ? count % 2 : 0));
-    sum_blocks(type, out.data(), sources, all[0].size());
-    for (const std::uint32_t divisor : {1U, 3U}) {
-      const std::vector<float> got = unpacked(block8, out, count, divisor);
-      for (std::size_t begin = 0; begin < count; begin += block_values) {
-        const std::size_t end = std::min(count, begin + block_values);
-        const int exponent = exponent_of(
-            {sums.begin() + static_cast<std::ptrdiff_t>(begin), sums.begin() + static_cast<std::ptrdiff_t>(end)});
-        for (std::size_t i = begin; i < end; ++i) {
-          const float expected =
-              static_cast<float>(rounded(static_cast<double>(sums[i]), exponent)) / static_cast<float>(divisor);
-          ASSERT_TRUE(same(static_cast<double>(expected), got[i])) << ranks << " ranks, " << i;
+    expect_sums(type, all, count);
+  }
+}
+
+// Blocks whose steps are alike are added as integers, some ranks at a time: here some that just fit and some that do not, at
+// any step, with the largest sums and with values that are not finite anywhere.
+TEST_P(Blocks, HasTheSameSumsHoweverFarApartStepsAre) {
+  Random random(6);
+  for (const std::size_t ranks : {2UL, 8UL, 40UL, 1100UL}) {
+    for (int spread = 0; spread < 13; ++spread) {
+      const int scale = static_cast<int>(random.below(200)) - 100;
+      std::vector<Bytes> all;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        std::vector<float> values(block_values);
+        for (float& value : values) value = spread % 2 == 0 ? most : std::floor(drawn(random, 1, 2)[0] * most);
+        values[random.below(block_values)] = most;
+        const int longer = rank % 2 == 0 ? 0 : rank % 4 == 1 ? spread : static_cast<int>(random.below(13)) % (spread + 1);
+        const std::size_t strange = random.below(block_values - 2) + 1;
+        if (rank == ranks / 2 && spread % 4 == 1) {
+          values[strange] = std::numeric_limits<float>::infinity();
+          values[strange - 1] = values[strange + 1] = -1;  // whose bits are all 1
         }
+        for (float& value : values) value = std::ldexp(value, scale + longer);
+        all.push_back(packed(type, values));
       }
+      SCOPED_TRACE(spread);
+      expect_sums(type, all, block_values);
     }
   }
+}
+
+// A sum of more than 2^24 steps loses each 1 that is added to it. It is halfway between two values of 8 bits, so that it
+// shows if some are added first.
+TEST_P(Blocks, AddsOneByOneWhereFloatsRound) {
+  const int spread = type == block4 ? 10 : 7;
+  const float longer = std::ldexp(1.0F, spread);
+  float rest = std::ldexp(64.5F, 18) / longer;
+  std::vector<Bytes> all;
+  const auto add = [&](float value, float step) {
+    std::vector<float> values(block_values, value * step);
+    values[0] = most * step;
+    all.push_back(packed(type, values));
+  };
+  for (; rest > 0; rest -= most) add(std::min(rest, most), longer);
+  while (all.size() % 4 != 0) add(0, longer);
+  for (int i = 0; i < 4; ++i) add(1, 1);
+  expect_sums(type, all, block_values);
 }
 
 // On the way a sum may be larger than any float.
