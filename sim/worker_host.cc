@@ -371,8 +371,8 @@ bool WorkerHost::must_admit() const {
 }
 
 void WorkerHost::schedule_issue(Time now) {
-  const auto calls = static_cast<std::size_t>(
-      std::count_if(under_way_.begin(), under_way_.end(), [](const UnderWay& each) { return !each.replay; }));
+  const auto calls = static_cast<std::size_t>(std::count_if(
+      under_way_.begin(), under_way_.end(), [](const UnderWay& each) { return !each.replay && each.lanes_remaining != 0; }));
   next_issue_ = never;
   if (!must_admit()) {
     next_issue_ = program_->next(position_.index, calls, now, random_);
@@ -415,6 +415,16 @@ void WorkerHost::end_admittance(const UnderWay& done, const RankSet& summed) {
   position_.admittance.reset();
   position_.admitted = ++position_.admits > plan().admit_again || summed.size() == plan().workers;
   keep_position();
+}
+
+// Whether that is the program's next step.
+bool WorkerHost::let_in(Time now) {
+  if (!position_.admittance || !position_.admittance->lets_in()) return false;
+  position_.admittance->next();
+  ++position_.steps;
+  keep_position();
+  schedule_issue(now);
+  return true;
 }
 
 void WorkerHost::issue(Time now) {
@@ -488,6 +498,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
     return late;
   });
   if (rank_ && !rank_->running()) {
+    if (rank_->aside()) static_cast<void>(let_in(now));
     while (rank_->aside() && now >= next_issue_) {
       ++tally_.events["called_late"];
       issue(now);
@@ -502,11 +513,7 @@ void WorkerHost::turn(std::span<const Datagram> datagrams, Time now) {
   }
   if (!rank_->running()) return;
   serve(datagrams, now);
-  if (position_.admittance && position_.admittance->lets_in()) {
-    position_.admittance->next();
-    ++position_.steps;
-    keep_position();
-    schedule_issue(now);
+  if (let_in(now)) {
     rank_->let_in(now);
     carry_out(now);
     if (!running()) return;
@@ -624,11 +631,13 @@ void WorkerHost::say_failed(const Error& error) {
   witness_.failed(place_.job, place_.rank, error, operation);
 }
 
-void WorkerHost::carry_out(const session::Rank::Suspend& suspend, Time) {
+void WorkerHost::carry_out(const session::Rank::Suspend& suspend, Time now) {
   say_failed(suspend.cause);
   const Time next = next_issue_;
   close_lanes();
-  if (plan().straggler_deadline.count() != 0) next_issue_ = next;  // the program goes on
+  if (plan().straggler_deadline.count() == 0) return;
+  next_issue_ = next;  // the program goes on
+  if (next_issue_ == never) schedule_issue(now);
 }
 
 void WorkerHost::carry_out(const session::Rank::Retry& retry, Time) {

@@ -162,6 +162,7 @@ class WorkerHost final : public Host, private session::Rank::Operations {
   void prepared(Time now);
   void resume(const stream::Resumption& resumption);
   void serve(std::span<const Datagram> datagrams, Time now);
+  [[nodiscard]] bool let_in(Time now);
   void issue(Time now);
   void schedule_issue(Time now);
   [[nodiscard]] bool must_admit() const;
