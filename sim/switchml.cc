@@ -48,7 +48,8 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
       const switchml::Switch& machine = service_.at(lane);
       check_packets(lane, outcomes(machine.counters()), counts[lane].received, "the switch's");
       const JobCounters& all = total(lane);
-      if (all.results_sent - all.acknowledgements + all.sums_sent - all.sums_in_parts != counts[lane].results)
+      if (all.results_sent - all.acknowledgements + all.sums_sent - all.sums_in_parts - all.sums_in_runs !=
+          counts[lane].results)
         throw Violation("the switch's counters do not add up to the results and sums that it sent");
       for (const auto& [epoch, job] : jobs()) {
         if (machine.job_counters(epoch) == nullptr) continue;

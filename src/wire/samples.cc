@@ -43,7 +43,8 @@ void add_switchml(Packets& all) {
                              .dtype = DType::float16,
                              .op = ReduceOp::max,
                              .acknowledge_only = true,
-                             .later = true};
+                             .later = true,
+                             .due = true};
     add(all, chunk_header_bytes + padded_exponents(header.exponents), [&](std::span<std::byte> packet) {
       write_chunk_header(packet, common(type), header);
       seal(packet);

@@ -24,7 +24,7 @@ constexpr std::size_t at_place = chunk_header_bytes, at_part = at_place + 2, at_
 
 static_assert(last_type <= type_bits);
 
-constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge | flag_later;
+constexpr std::uint8_t known_flags = flag_version | flag_masks | flag_acknowledge | flag_later | flag_due;
 
 // A byte describes the values: the type in the low 4 bits, as an index here, and the operation above it.
 constexpr DType dtypes[] = {DType::int32, DType::float16, DType::bfloat16, DType::float32, DType::float64, DType::int64,
@@ -88,9 +88,9 @@ bool goes_upstream(Type type) {
 template <class Body>
 void for_header_words(const Common& common, const ChunkHeader& header, Body body) {
   const auto at = [](std::uint64_t value, std::size_t offset) { return value << 8 * (offset % 8); };
-  const auto flags =
-      static_cast<std::uint8_t>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
-                                (header.acknowledge_only ? flag_acknowledge : 0) | (header.later ? flag_later : 0));
+  const auto flags = static_cast<std::uint8_t>((header.version != 0 ? flag_version : 0) | (header.masks ? flag_masks : 0) |
+                                               (header.acknowledge_only ? flag_acknowledge : 0) |
+                                               (header.later ? flag_later : 0) | (header.due ? flag_due : 0));
   const auto values = static_cast<std::uint8_t>(index_of(header.dtype) | static_cast<unsigned>(header.op) << op_shift);
   body(0, at(version, at_version) | at(type_byte(common), at_type) | at(common.sender, at_sender));
   body(at_job_epoch, common.job_epoch);
@@ -127,6 +127,7 @@ ParseError parse_header(std::span<const std::byte> bytes, ChunkHeader& header) {
   header.masks = (flags & flag_masks) != 0;
   header.acknowledge_only = (flags & flag_acknowledge) != 0;
   header.later = (flags & flag_later) != 0;
+  header.due = (flags & flag_due) != 0;
 
   const auto dtype = static_cast<std::uint8_t>(byte_at(bytes, at_values) & dtype_bits);
   const auto op = static_cast<std::uint8_t>(byte_at(bytes, at_values) >> op_shift);
@@ -136,6 +137,7 @@ ParseError parse_header(std::span<const std::byte> bytes, ChunkHeader& header) {
   header.op = static_cast<ReduceOp>(op);
   if (!has_operation(header.dtype, header.op)) return ParseError::field;
   if (header.later && !header.acknowledge_only) return ParseError::field;
+  if (header.due && header.acknowledge_only) return ParseError::field;
   if ((header.ahead_operation == no_ahead) != (header.exponents == 0)) return ParseError::field;
   return ParseError::none;
 }
@@ -177,7 +179,7 @@ ParseError parse_chunk(std::span<const std::byte> bytes, const Common& common, C
   // Barriers and ranks without values have no floats. Only block fixed point has masks.
   if (added_in_order(header.dtype) && header.elements == 0 && !acknowledgement) return ParseError::field;
   if (header.masks && (header.dtype != DType::int32 || header.op != ReduceOp::sum)) return ParseError::field;
-  if (header.acknowledge_only && common.type != Type::contribution) return ParseError::field;
+  if ((header.acknowledge_only || header.due) && common.type != Type::contribution) return ParseError::field;
   if (acknowledgement && header.elements != 0) return ParseError::field;
   if (header.masks && header.elements == 0) return ParseError::field;
   const bool exponent_round = common.type == Type::exponent_contribution || common.type == Type::exponent_result;
@@ -204,7 +206,7 @@ ParseError parse_run(std::span<const std::byte> bytes, const Common& common, Run
   if (first.version != 0 || first.masks || load_le<std::uint16_t>(bytes.data() + at_run_reserved) != 0)
     return ParseError::field;
   if (out.run.last_slot() > UINT16_MAX) return ParseError::field;
-  if (upstream ? added_in_order(first.dtype) : first.acknowledge_only) return ParseError::field;
+  if (upstream ? added_in_order(first.dtype) : first.acknowledge_only || first.due) return ParseError::field;
   if (bytes.size() != run_bytes(out.run)) return ParseError::length;
   out.exponents = bytes.subspan(run_header_bytes, std::size_t{out.run.size()} * first.exponents);
   return valid_exponents(out.exponents.data(), out.exponents.size()) ? ParseError::none : ParseError::field;
@@ -223,8 +225,7 @@ ParseError parse_sum_part(std::span<const std::byte> bytes, const Common& common
   out.part = byte_at(bytes, at_part);
   out.parts = byte_at(bytes, at_parts);
   if (common.type != Type::sum_part) return ParseError::type;
-  if (!SumParts::of(header.dtype, header.op) || header.elements == 0 || header.masks || header.later)
-    return ParseError::field;
+  if (!SumParts::of(header.dtype, header.op) || header.elements == 0 || header.masks) return ParseError::field;
   if (elements_of_sum(header.dtype, header.elements) * bytes_of(header.dtype) > std::size_t{max_packet_elements} * 4)
     return ParseError::field;
   if (out.place > SumParts::most_place && out.place != SumParts::masks) return ParseError::field;

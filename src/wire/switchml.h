@@ -27,7 +27,7 @@ inline constexpr std::size_t at_version = 0, at_type = 1, at_sender = 2, at_chec
 inline constexpr std::size_t at_chunk = 20, at_operation = 24;  // in every packet about a chunk
 inline constexpr std::size_t at_signature = 32, at_ahead_chunk = 36, at_ahead_operation = 40, at_values = 41, at_slot = 42,
                              at_elements = 44, at_exponents = 46, at_flags = 47;
-inline constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4, flag_later = 8;
+inline constexpr std::uint8_t flag_version = 1, flag_masks = 2, flag_acknowledge = 4, flag_later = 8, flag_due = 16;
 // What protects a packet: the high bits of its type's byte.
 inline constexpr int integrity_shift = 4;
 inline constexpr std::uint8_t unprotected = 0, checksummed = 1, tagged = 2, encrypted = 3;
@@ -105,6 +105,7 @@ struct ChunkHeader {
   ReduceOp op = ReduceOp::sum;    // how the switch combines values; avg, of floats: it divides before it rounds
   bool acknowledge_only = false;  // upstream: the sender wants no values back
   bool later = false;             // and is content if it is told with a later chunk that it wants none of
+  bool due = false;               // upstream, of a switch that wants values: what it is yet to be told of others is due now
   bool operator==(const ChunkHeader&) const = default;
 };
 

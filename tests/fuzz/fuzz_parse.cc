@@ -133,6 +133,7 @@ Packet compose(FuzzedDataProvider& input) {
   header.masks = input.ConsumeBool();
   header.acknowledge_only = input.ConsumeBool();
   header.later = input.ConsumeBool();
+  header.due = input.ConsumeBool();
   header.dtype = input.PickValueInArray(dtypes);
   header.op = static_cast<ReduceOp>(input.ConsumeIntegralInRange<int>(0, 7));
   header.elements = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::uint16_t>(0, 80)

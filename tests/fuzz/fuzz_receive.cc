@@ -45,6 +45,7 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, bool to_switch) {
     header.op = static_cast<ReduceOp>(input.ConsumeIntegralInRange<int>(0, 7));
     header.acknowledge_only = input.ConsumeBool();
     header.later = header.acknowledge_only && input.ConsumeBool();
+    header.due = !header.acknowledge_only && input.ConsumeBool();
   }
 
   std::vector<std::byte> packet(wire::switchml::chunk_packet_bytes(header));

@@ -2,8 +2,10 @@
 // rank 0 is elsewhere.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "base/bytes.h"
@@ -390,6 +392,145 @@ TEST_F(TreeSwitchTest, ASumIsOfTheWholeChild) {
   EXPECT_EQ(2U, counters().dropped_rank) << "rank 0 is elsewhere";
   EXPECT_TRUE(receive(packet(Type::contribution, 3, folded(), chunk(), 1), at(1)).empty());
   EXPECT_EQ(1U, counters().dropped_source);
+}
+
+// Sums without values, and what says that nobody below wants any.
+class RunsInATreeTest : public TreeSwitchTest {
+ protected:
+  static ChunkHeader empty(std::uint32_t number, bool acknowledge_only = false, bool later = false, bool due = false) {
+    ChunkHeader header = chunk(number);
+    header.elements = 0;
+    header.acknowledge_only = acknowledge_only;
+    header.later = later;
+    header.due = due;
+    return header;
+  }
+  static std::vector<std::byte> run(Type type, std::uint32_t sender, std::uint32_t rank_epoch,
+                                    const std::vector<ChunkHeader>& members) {
+    wire::switchml::Run all;
+    for (const ChunkHeader& member : members) EXPECT_TRUE(all.take(member));
+    std::vector<std::byte> bytes(wire::switchml::run_bytes(all));
+    wire::switchml::write_run_header(bytes, {type, static_cast<std::uint16_t>(sender), epoch, rank_epoch}, all);
+    std::fill_n(bytes.begin() + wire::switchml::run_header_bytes, all.size() * all.first.exponents, std::byte{3});
+    wire::switchml::seal(bytes);
+    return bytes;
+  }
+  std::vector<Datagram> run_of_rank(std::uint32_t rank, const std::vector<ChunkHeader>& members) {
+    return receive(run(Type::empty_contributions, rank, epochs[rank], members), at(static_cast<std::uint8_t>(rank)));
+  }
+  std::vector<Datagram> run_of_child(const std::vector<ChunkHeader>& members) {
+    return receive(run(Type::empty_contributions, 3, folded(), members), child);
+  }
+  // What goes upstream of a chunk that the members say this of: `flags` alone of each.
+  ChunkHeader sum_of(const ChunkHeader& first, const ChunkHeader& second, const ChunkHeader& childs) {
+    EXPECT_TRUE(from_rank(1, first).empty());
+    EXPECT_TRUE(from_rank(2, second).empty());
+    const auto up = from_child(childs);
+    wire::switchml::Common common;
+    wire::switchml::ChunkPacket sent;
+    EXPECT_EQ(1U, up.size());
+    EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_common(up[0].bytes, common));
+    EXPECT_EQ(wire::ParseError::none, wire::switchml::parse_chunk(up[0].bytes, common, sent));
+    return sent.header;
+  }
+};
+
+TEST_F(RunsInATreeTest, SumsThatOneRunCompletesGoUpInOne) {
+  EXPECT_TRUE(run_of_rank(1, {empty(0), empty(1), empty(2)}).empty());
+  EXPECT_TRUE(run_of_child({empty(0), empty(2), empty(3)}).empty());
+  const auto up = run_of_rank(2, {empty(0), empty(1), empty(2), empty(3)});
+  ASSERT_EQ(1U, up.size());
+  EXPECT_EQ(parent, up[0].to);
+  EXPECT_EQ(run(Type::empty_contributions, 1, folded(), {empty(0), empty(2)}), up[0].bytes);
+  EXPECT_EQ(2U, counters().sums_sent);
+  EXPECT_EQ(2U, counters().sums_in_runs);
+  const auto alone = from_child(empty(1));
+  ASSERT_EQ(1U, alone.size());
+  EXPECT_EQ(packet(Type::contribution, 1, folded(), empty(1), 0), alone[0].bytes);
+  const auto again = from_rank(2, empty(2));
+  ASSERT_EQ(1U, again.size()) << "a repeat is of one chunk";
+  EXPECT_EQ(packet(Type::contribution, 1, folded(), empty(2), 0), again[0].bytes);
+  EXPECT_EQ(counters().packets, outcomes(counters()));
+}
+
+TEST_F(RunsInATreeTest, SumsWithValuesGoUpAlone) {
+  EXPECT_TRUE(run_of_rank(1, {empty(0), empty(1), empty(2)}).empty());
+  EXPECT_TRUE(from_child(chunk(1)).empty());
+  EXPECT_TRUE(run_of_child({empty(0), empty(2)}).empty());
+  const auto up = run_of_rank(2, {empty(0), empty(1), empty(2)});
+  ASSERT_EQ(2U, up.size());
+  EXPECT_EQ(packet(Type::contribution, 1, folded(), chunk(1), 10), up[0].bytes);
+  EXPECT_EQ(run(Type::empty_contributions, 1, folded(), {empty(0), empty(2)}), up[1].bytes);
+}
+
+TEST_F(RunsInATreeTest, ARunHasTheExponentsOfEach) {
+  const auto with_exponents = [](std::uint32_t number) {
+    ChunkHeader header = empty(number);
+    header.exponents = 1;
+    header.ahead_operation = 0;
+    header.ahead_chunk = number + 4;
+    return header;
+  };
+  const std::vector<ChunkHeader> both{with_exponents(0), with_exponents(1)};
+  EXPECT_TRUE(run_of_rank(1, both).empty());
+  EXPECT_TRUE(run_of_rank(2, both).empty());
+  const auto up = run_of_child(both);
+  ASSERT_EQ(1U, up.size());
+  EXPECT_EQ(run(Type::empty_contributions, 1, folded(), both), up[0].bytes);
+}
+
+TEST_F(RunsInATreeTest, ARunIsOfTheWholeChild) {
+  EXPECT_TRUE(receive(run(Type::empty_contributions, 4, folded(), {empty(0), empty(1)}), child).empty());
+  EXPECT_EQ(1U, counters().dropped_rank);
+  EXPECT_TRUE(receive(run(Type::empty_contributions, 4, epochs[4], {empty(0), empty(1)}), child).empty());
+  EXPECT_EQ(1U, counters().dropped_shape);
+  EXPECT_TRUE(from_rank(1, empty(0, false, false, true)).empty());
+  EXPECT_EQ(2U, counters().dropped_rank) << "ranks have nothing that is due";
+}
+
+TEST_F(RunsInATreeTest, TheParentMayWaitIfAllBelowMay) {
+  const auto flags = [](const ChunkHeader& header) { return std::tuple(header.acknowledge_only, header.later, header.due); };
+  const auto later = [](std::uint32_t number) { return empty(number, true, true); };
+  EXPECT_EQ(std::tuple(true, true, false), flags(sum_of(later(0), later(0), later(0))));
+  EXPECT_EQ(std::tuple(true, false, false), flags(sum_of(later(1), empty(1, true), later(1))));
+  EXPECT_EQ(std::tuple(false, false, true), flags(sum_of(empty(2), empty(2, true), later(2))));
+  EXPECT_EQ(std::tuple(false, false, true), flags(sum_of(empty(3), later(3), empty(3, false, false, true))));
+  EXPECT_EQ(std::tuple(false, false, false), flags(sum_of(empty(4), later(4), later(4))));
+}
+
+TEST_F(RunsInATreeTest, AChildIsToldWithAResultThatItWants) {
+  for (const std::uint32_t number : {0U, 1U}) sum_of(chunk(number), chunk(number), empty(number, true, true));
+  sum_of(chunk(2), chunk(2), empty(2, false, false, true));
+  for (const std::uint32_t number : {0U, 1U}) EXPECT_EQ(2U, result(chunk(number)).size()) << "to the ranks";
+  const auto down = result(chunk(2));
+  ASSERT_EQ(4U, down.size());
+  EXPECT_EQ(child, down[0].to) << "first what it waits for longest";
+  EXPECT_EQ(run(Type::acknowledgements, 0, folded(), {empty(0), empty(1)}), down[0].bytes);
+  EXPECT_EQ(packet(Type::result, 0, folded(), chunk(2), 1000), down[3].bytes);
+  // Of an older chunk nothing waits any more.
+  sum_of(chunk(3), chunk(3), empty(3, true, true));
+  sum_of(chunk(4), chunk(4), empty(4, false, false, true));
+  EXPECT_EQ(3U, result(chunk(4)).size());
+  EXPECT_EQ(3U, result(chunk(3)).size());
+}
+
+TEST_F(RunsInATreeTest, AcknowledgementsFromTheParentEndTheirRoundsAndGoOn) {
+  for (const std::uint32_t number : {0U, 1U}) {
+    const auto sent = sum_of(empty(number, true, number == 0), empty(number, true), empty(number, true, number == 0));
+    EXPECT_TRUE(sent.acknowledge_only);
+  }
+  const auto both = run(Type::acknowledgements, 0, folded(), {empty(0), empty(1)});
+  EXPECT_TRUE(receive(both, at(1)).empty()) << "from no parent";
+  const auto down = receive(both, parent);
+  ASSERT_EQ(4U, down.size());
+  EXPECT_EQ(packet(Type::acknowledgement, 0, folded(), empty(0), 0), down[0].bytes);
+  EXPECT_EQ(at(2), down[0].to) << "who does not wait";
+  EXPECT_EQ(both, down[1].bytes);
+  EXPECT_EQ(both, down[3].bytes);
+  EXPECT_EQ(2U, counters().results_taken);
+  EXPECT_TRUE(receive(both, parent).empty());
+  EXPECT_EQ(2U, counters().dropped_stale);
+  EXPECT_EQ(counters().packets, outcomes(counters()));
 }
 
 TEST_F(TreeSwitchTest, AMismatchGoesToEverybody) {

@@ -68,6 +68,7 @@ TEST(WireSwitchml, EveryFieldIsCompared) {
   differs([](auto& h) { h.op = ReduceOp::avg; });
   differs([](auto& h) { h.acknowledge_only = true; });
   differs([](auto& h) { h.later = true; });
+  differs([](auto& h) { h.due = true; });
   const Common first{Type::result, 1, 2, 3};
   EXPECT_EQ(first, (Common{Type::result, 1, 2, 3}));
   EXPECT_NE(first, (Common{Type::waiting, 1, 2, 3}));
@@ -186,7 +187,7 @@ TEST(WireSwitchml, FieldsBeyondTheirRangeAreRefused) {
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x10}; }));
   EXPECT_EQ(ParseError::type, refuses([](auto& p) { p[1] = std::byte{0x1f}; }));
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { store_le(p.data() + 2, std::uint16_t{max_workers}); }));
-  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 16}; }));    // a reserved flag
+  EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 32}; }));    // a reserved flag
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[47] = std::byte{3 | 8}; }));     // values, and to be told later
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{9}; }));         // a type that there is none of
   EXPECT_EQ(ParseError::field, refuses([](auto& p) { p[41] = std::byte{0x80}; }));      // an operation that there is none of
@@ -274,6 +275,11 @@ TEST(WireSwitchml, PartsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(ParseError::field, parsed({.elements = max_packet_elements + 1, .dtype = DType::float32}));
   EXPECT_EQ(ParseError::field, parsed({.masks = true, .elements = 1, .dtype = DType::float32}));
   EXPECT_EQ(ParseError::field, parsed({.ahead_operation = 0}));
+  EXPECT_EQ(ParseError::none, parsed({.acknowledge_only = true, .later = true}));
+  EXPECT_EQ(ParseError::field, parsed({.later = true}));
+  EXPECT_EQ(ParseError::none, parsed({.due = true}));
+  EXPECT_EQ(ParseError::field, parsed({.acknowledge_only = true, .due = true}));
+  EXPECT_EQ(ParseError::field, parsed({.due = true}, Type::exponent_contribution));
 }
 
 Run three_chunks() {

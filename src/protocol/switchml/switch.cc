@@ -33,6 +33,12 @@ bool all_quiet(const auto& job, const auto& slot) {
   return slot.quiet && job.quiet.count(job.number_of(slot)) == job.config.members.size();
 }
 
+// Whether somebody below waits with this round for acknowledgements of others.
+bool has_due(const auto& job, const auto& slot) {
+  const std::size_t number = job.number_of(slot);
+  return slot.due || (slot.quiet && job.later.count(number) != job.quiet.count(number));
+}
+
 std::size_t slot_bytes(std::uint32_t packet_elements) {
   const std::uint32_t words = packet_elements + wire::switchml::check_words;
   return whole_lines(payload_at + std::size_t{words} * 4 + 2 * wire::switchml::mask_bytes(words) + seal::longest_trailer);
@@ -82,8 +88,8 @@ std::size_t Switch::memory_bytes(const SwitchJobConfig& config) {
 std::size_t Switch::total_bytes(std::uint32_t packet_elements, std::uint32_t slots, std::size_t ranks, std::size_t members,
                                 Role role) {
   const std::size_t row = (std::max(ranks, members) + 63) / 64 * sizeof(std::uint64_t);
-  // Rows of seen, told, quiet, later and asked; two places of Overtaken.
-  const std::size_t round = sizeof(SlotState) + sizeof(SlotRest) + 5 * row + 2 * sizeof(std::uint32_t);
+  // Rows of seen, told, quiet, later, due and asked; two places of Overtaken.
+  const std::size_t round = sizeof(SlotState) + sizeof(SlotRest) + 6 * row + 2 * sizeof(std::uint32_t);
   // Twice in an audience; newest and checked of Overtaken; what is below, and what is missing there.
   const std::size_t member = sizeof(Member) + 2 * sizeof(Endpoint) + 4 * sizeof(std::uint64_t) + windows * sizeof(Owed) +
                              sizeof(wire::switchml::Ranks) + sizeof(Job::Reported);
@@ -141,9 +147,12 @@ void Switch::append_state(std::vector<std::byte>& out) const {
       append_bytes(out, slot.operation, slot.chunk, slot.values, slot.sent, slot.complete, slot.mismatch, slot.checked,
                    slot.masks, slot.exponents, slot.elements, slot.ahead_operation, slot.ahead_chunk, slot.signature,
                    slot.first_rank, slot.other_rank, slot.mismatch ? job->rest_of(slot).other_signature : 0, slot.dtype,
-                   slot.op, slot.quiet);
+                   slot.op, slot.quiet, slot.due);
       for (std::size_t i = 0; slot.quiet && i < job->config.members.size(); ++i) {
         append_bytes(out, job->quiet.contains(job->number_of(slot), i), job->later.contains(job->number_of(slot), i));
+      }
+      for (std::size_t i = 0; slot.due && i < job->config.members.size(); ++i) {
+        append_bytes(out, job->due.contains(job->number_of(slot), i));
       }
       for (std::size_t bit = 0; bit < job->expected(slot); ++bit) {
         append_bytes(out, job->seen.contains(job->number_of(slot), bit));
@@ -209,6 +218,7 @@ Switch::JobState Switch::make_job(const SwitchJobConfig& config, std::span<std::
   job->told = BitRows(job->slots.size(), members);
   job->quiet = BitRows(job->slots.size(), members);
   job->later = BitRows(job->slots.size(), members);
+  job->due = BitRows(job->slots.size(), members);
   job->owed.resize(members * windows);
   if (!job->is_root()) job->asked = BitRows(job->slots.size(), members);
   for (Job::Window& window : job->of_window) window.overtaken = stream::Overtaken(config.slots, members);
@@ -300,24 +310,31 @@ void Switch::on_contribution(Job& job, RxView packet, const wire::switchml::Comm
   if (has_shape(job, *sender, packet, common, chunk)) take(job, *sender, packet, chunk, now, sink);
 }
 
-// A rank's, of what it begins at a time. It sends a run in the place of the first member, so behind all chunks before that.
+// A rank's, of what it begins at a time; or a child switch's, of what it had together. A rank sends a run in the place of
+// the first member, so behind all chunks before that.
 void Switch::on_run(Job& job, const Sender& sender, const RxView& packet, const wire::switchml::Common& common, Time now,
                     Sink& sink) {
   wire::switchml::RunPacket all;
-  if (sender.from_switch || wire::switchml::parse_run(packet.bytes, common, all) != wire::ParseError::none)
+  if (sender.from_switch != sender.summed || wire::switchml::parse_run(packet.bytes, common, all) != wire::ParseError::none)
     return job.drop(job.counters.dropped_shape, packet);
+  if (!says_its_own(job, sender, all.run.first)) return job.drop(job.counters.dropped_rank, packet);
   const wire::switchml::ChunkHeader& first = all.run.first;
   if (!job.has_slot(all.run.last_slot())) return job.drop(job.counters.dropped_slot, packet);
   job.counters.in_runs += all.run.size() - 1;
   Sender each = sender;
   each.in_run = true;
   std::uint64_t latest = 0;
+  std::size_t number = std::size_t{first.slot} * 2;
+  job.in_run = !job.is_root();
   all.for_each([&](const wire::switchml::ChunkPacket& chunk) {
     const SlotState* const slot = take(job, each, packet, chunk, now, sink);
-    if (slot != nullptr) latest = std::max(latest, slot->place);
+    if (slot == nullptr || slot->place < latest) return;
+    latest = slot->place;
+    if (sender.from_switch) number = job.number_of(*slot);
   });
-  tell_losses(job, std::size_t{first.slot} * 2, latest, {first.operation, first.chunk, true}, true, sender.member, now,
-              sink);
+  job.in_run = false;
+  send_together(job, sink);
+  tell_losses(job, number, latest, {first.operation, first.chunk, true}, true, sender.member, now, sink);
 }
 
 // Of a child switch's sum. It counts as a contribution with its last part, whichever that is.
@@ -409,11 +426,16 @@ bool Switch::has_shape(Job& job, const Sender& sender, const RxView& packet, con
   if (!has_room(job, chunk.header)) return drop(counters.dropped_shape);
   // What spreads values carries words, and there is no memory to gather floats.
   if (chunk.header.slot >= job.config.slots && added_in_order(dtype)) return drop(counters.dropped_slot);
-  // A switch sums integers, and short floats in parts; other floats it passes on. A sum has the number of its lowest rank.
+  // A switch sums integers, and short floats in parts; other floats it passes on.
   if (sender.from_switch && (SumParts::of(dtype, chunk.header.op) || sender.summed == added_in_order(dtype)))
     return drop(counters.dropped_shape);
-  if (sender.summed && sender.rank != job.config.tree->below[sender.member].front()) return drop(counters.dropped_rank);
+  if (!says_its_own(job, sender, chunk.header)) return drop(counters.dropped_rank);
   return true;
+}
+
+// A sum has the number of its lowest rank; ranks wait for no other rank's acknowledgements.
+bool Switch::says_its_own(const Job& job, const Sender& sender, const wire::switchml::ChunkHeader& header) {
+  return sender.summed ? sender.rank == job.config.tree->below[sender.member].front() : !header.due;
 }
 
 // docs/protocol-switchml.md: the identity decides; the other version's state is never touched (Alg. 3, l. 7 does, and is
@@ -452,6 +474,7 @@ void Switch::open(Job& job, std::size_t number, const wire::switchml::ChunkHeade
     job.quiet.clear(number);
     job.later.clear(number);
   }
+  if (slot.due) job.due.clear(number);
   slot = {.operation = header.operation,
           .chunk = header.chunk,
           .signature = header.signature,
@@ -508,6 +531,10 @@ void Switch::count_contribution(Job& job, SlotState& slot, const Sender& sender,
     slot.quiet = true;
     job.quiet.insert(job.number_of(slot), sender.member);
     if (chunk.header.later) job.later.insert(job.number_of(slot), sender.member);
+  }
+  if (chunk.header.due) {
+    slot.due = true;
+    job.due.insert(job.number_of(slot), sender.member);
   }
   if (job.may_learn(chunk.common, chunk.header)) job.alike.learn(packet.bytes);
   job.count_in(slot, job.bit_of(slot, sender.rank), sender.member, chunk.common.checked);
@@ -588,6 +615,7 @@ void Switch::sum_gathered(const Job& job, SlotState& slot) {
 
 wire::switchml::ChunkHeader Switch::header_of(const Job& job, const SlotState& slot) {
   const std::size_t number = job.number_of(slot);
+  const bool below = !job.is_root(), quiet = below && all_quiet(job, slot), due = below && has_due(job, slot);
   return {.operation = slot.operation,
           .chunk = slot.chunk,
           .signature = slot.signature,
@@ -600,7 +628,9 @@ wire::switchml::ChunkHeader Switch::header_of(const Job& job, const SlotState& s
           .ahead_chunk = slot.ahead_chunk,
           .dtype = slot.dtype,
           .op = slot.op,
-          .acknowledge_only = !job.is_root() && all_quiet(job, slot)};
+          .acknowledge_only = quiet,
+          .later = quiet && !due,
+          .due = !quiet && due};
 }
 
 // Alg. 3, l. 13-15; below the root, the sum goes upstream in place of the result.
@@ -612,7 +642,8 @@ void Switch::complete(Job& job, SlotState& slot, Sink& sink) {
   ++job.counters.chunks;
   if (!job.is_root()) {
     slot.sent = true;
-    return send_sum(job, slot, sink);
+    if (!job.in_run || !slot.values || slot.elements != 0) return send_sum(job, slot, sink);
+    return void(job.together[job.together_count++] = static_cast<std::uint32_t>(job.number_of(slot)));
   }
   job.finish(slot);
   send_result(job, slot, sink);
@@ -631,7 +662,7 @@ void Switch::write_packet(Job& job, SlotState& slot) {
   using wire::switchml::Type;
   const bool root = job.is_root();
   const wire::switchml::ChunkHeader header = header_of(job, slot);
-  if (slot.quiet && root) {
+  if (root ? slot.quiet : job.in_run) {
     std::memcpy(job.rest_of(slot).exponents.data(),
                 job.memory_of(slot) + payload_at - wire::switchml::padded_exponents(slot.exponents), slot.exponents);
   }
@@ -651,6 +682,13 @@ void Switch::send_result(Job& job, SlotState& slot, Sink& sink) {
   if (slot.told) job.told.clear(job.number_of(slot));  // of what they were told until now
   const std::size_t members = job.config.members.size();
   const std::size_t quiet = slot.quiet ? job.quiet.count(job.number_of(slot)) : 0;
+  // Before the result, so that a child switch has both when it ends this round.
+  for (std::size_t i = 0; slot.due && i < members; ++i) {
+    if (!job.due.contains(job.number_of(slot), i)) continue;
+    Owed& owed = job.owed_to(i, job.number_of(slot));
+    owed.newest = std::max(owed.newest, std::optional(std::pair(slot.operation, slot.chunk)));
+    owe_no_more(job, job.number_of(slot), i, sink);
+  }
   // A group's packet is one for all, also for those that want no values.
   if (quiet == 0 || (job.audience.grouped() && members - quiet > 1)) {
     job.counters.results_sent += job.audience.everyone().size();
@@ -678,6 +716,11 @@ void Switch::owe(Job& job, const SlotState& slot, std::size_t member, Sink& sink
   const bool later = job.later.contains(number, member);
   if (later && identity > owed.newest && owed.count < owed.rounds.size()) return;
   if (!later) owed.newest = std::max(owed.newest, std::optional(identity));
+  owe_no_more(job, number, member, sink);
+}
+
+void Switch::owe_no_more(Job& job, std::size_t number, std::size_t member, Sink& sink) {
+  Owed& owed = job.owed_to(member, number);
   const std::span rounds = std::span(owed.rounds).first(std::exchange(owed.count, 0));
   std::sort(rounds.begin(), rounds.end(),
             [&](std::uint32_t a, std::uint32_t b) { return job.slots[a].identity() < job.slots[b].identity(); });

@@ -72,6 +72,7 @@ struct JobCounters {
   std::uint64_t passed_up = 0;           // of `contributions`: sent to the parent unsummed, as they are
   std::uint64_t sums_sent = 0;           // upstream; no packets
   std::uint64_t sums_repeated = 0;       // of `sums_sent`
+  std::uint64_t sums_in_runs = 0;        // of `sums_sent`: without values, several in a packet
   std::uint64_t sums_in_parts = 0;       // of `sums_sent`
   std::uint64_t parts_sent = 0;          // their packets
   std::uint64_t parts = 0;               // of a child switch's sum, all but the last
@@ -108,6 +109,7 @@ struct JobCounters {
         {"passed_up", &C::passed_up, other},
         {"sums_sent", &C::sums_sent, other},
         {"sums_repeated", &C::sums_repeated, other},
+        {"sums_in_runs", &C::sums_in_runs, other},
         {"sums_in_parts", &C::sums_in_parts, other},
         {"parts_sent", &C::parts_sent, other},
         {"parts", &C::parts, outcome},
@@ -235,6 +237,7 @@ class Switch {
   [[nodiscard]] static std::optional<Sender> believe(Job& job, RxView& packet, const wire::switchml::Common& common);
   [[nodiscard]] static bool has_shape(Job& job, const Sender& sender, const RxView& packet,
                                       const wire::switchml::Common& common, wire::switchml::ChunkPacket& chunk);
+  [[nodiscard]] static bool says_its_own(const Job& job, const Sender& sender, const wire::switchml::ChunkHeader& header);
   [[nodiscard]] static bool has_room(const Job& job, const wire::switchml::ChunkHeader& header);
   [[nodiscard]] SlotState* place(Job& job, const RxView& packet, const wire::switchml::Common& common,
                                  const wire::switchml::ChunkHeader& header, Sink& sink);
@@ -254,6 +257,7 @@ class Switch {
   static void write_packet(Job& job, SlotState& slot);
   void send_result(Job& job, SlotState& slot, Sink& sink);
   static void owe(Job& job, const SlotState& slot, std::size_t member, Sink& sink);
+  static void owe_no_more(Job& job, std::size_t number, std::size_t member, Sink& sink);
   static void acknowledge(Job& job, std::span<const std::uint32_t> rounds, std::size_t member, Sink& sink);
   void answer_result(Job& job, SlotState& slot, const Sender& sender, const wire::switchml::ChunkHeader& repeat, Time now,
                      Sink& sink);
@@ -275,7 +279,11 @@ class Switch {
   void on_waiting(Job& job, const wire::switchml::WaitingPacket& waiting, Time now, Sink& sink);
   static void on_missing(Job& job, const wire::switchml::WaitingPacket& missing);
   static void relay_failure(Job& job, const RxView& packet, const wire::switchml::Common& common, Time now, Sink& sink);
+  void on_acknowledgements(Job& job, const RxView& packet, const wire::switchml::Common& common, Sink& sink);
+  void take_result(Job& job, const wire::switchml::ChunkPacket& chunk, const RxView& packet,
+                   std::span<const std::byte> received, Sink& sink);
   void send_sum(Job& job, SlotState& slot, Sink& sink);
+  void send_together(Job& job, Sink& sink);
   static void send_parts(Job& job, const SlotState& slot, Sink& sink);
   void repeat_sum(Job& job, SlotState& slot, Time now, Sink& sink);
   void repeat_if_lost(Job& job, SlotState& slot, std::uint32_t overtaken_by, Sink& sink);

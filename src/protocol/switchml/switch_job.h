@@ -49,6 +49,7 @@ struct alignas(cache_line) Switch::SlotState {
   bool mismatch = false;
   bool checked = false;  // a contribution had a checksum: a rank is on another host
   bool masks : 1 = false;
+  bool due : 1 = false;    // some child switches are to be told now what waits for them (Job::due)
   bool exact : 1 = false;  // in a tree: sums of short floats, which every switch adds without rounding (Job::sum_of)
   bool quiet = false;      // some members want no values (Job::quiet)
   bool by_run = false;     // a rank opened it with others in one packet, before chunks in front of it
@@ -166,6 +167,7 @@ struct alignas(cache_line) Switch::Job {
   BitRows told;                // by member: answered, with whatever it was, since told_since
   BitRows quiet;               // by member: wants no values; of a child switch, all below it. Of use in slots that say so
   BitRows later;               // by member: is content if it is told with a later round. As `quiet`
+  BitRows due;                 // by member: a child switch that wants values, and is told of other rounds now
   std::vector<Owed> owed;      // [member * windows + window]
   BitRows asked;  // by member, at a switch with a parent: repeated a contribution, and waits for what the parent says
   std::size_t gathered_at = 0, gathering_bytes = 0;  // behind all slots' results; of each slot, for either version
@@ -203,7 +205,11 @@ struct alignas(cache_line) Switch::Job {
   };
   std::vector<Reported> reported;  // by member; empty without child switches
   std::uint64_t sums = 0;          // sent upstream
-  Time relayed{};                  // "mismatch" or "unknown job", for the last time
+  // Sums without values that what has come in one packet completes: they go upstream in one.
+  std::array<std::uint32_t, wire::switchml::Run::most> together{};  // by number of their slots' states
+  std::uint32_t together_count = 0;
+  bool in_run = false;
+  Time relayed{};  // "mismatch" or "unknown job", for the last time
 
   [[nodiscard]] bool is_root() const { return !config.tree || !config.tree->parent; }
   [[nodiscard]] std::size_t number_of(const SlotState& slot) const { return static_cast<std::size_t>(&slot - slots.data()); }

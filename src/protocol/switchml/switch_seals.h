@@ -45,7 +45,8 @@ class SwitchSeals {
   }
   [[nodiscard]] std::span<const std::byte> from_parent(const RxView& packet, const wire::switchml::Common& common) {
     const bool result = common.type == wire::switchml::Type::result || common.type == wire::switchml::Type::exponent_result;
-    const bool idempotent = result || common.type == wire::switchml::Type::acknowledgement;
+    const bool idempotent = result || common.type == wire::switchml::Type::acknowledgement ||
+                            common.type == wire::switchml::Type::acknowledgements;
     if (!result || common.security == PacketSecurity::none) return open(parent_, packet, common, idempotent);
     if (common.security != security_) return {};
     return bytes_of(parent_results_->open(packet.bytes, wire::switchml::common_bytes, room_));

@@ -6,10 +6,14 @@
 #include <cstring>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "protocol/switchml/switch_job.h"
 
 namespace netsum::switchml {
+
+using wire::switchml::Type;
+
 namespace {
 
 // An error goes downstream again at most this often, and a sum upstream again no later: the workers' shortest time-out.
@@ -18,7 +22,6 @@ constexpr Duration repeat_interval = std::chrono::milliseconds(1);
 }  // namespace
 
 void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switchml::Common& common, Time now, Sink& sink) {
-  using wire::switchml::Type;
   JobCounters& counters = job.counters;
   ++counters.packets;
   counters.bytes += received.bytes.size();
@@ -39,6 +42,8 @@ void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switch
     case Type::exponent_result:
     case Type::acknowledgement:
       return on_result(job, packet, received.bytes, common, sink);
+    case Type::acknowledgements:
+      return on_acknowledgements(job, packet, common, sink);
     case Type::waiting:
     case Type::missing: {
       wire::switchml::WaitingPacket waiting{};
@@ -57,14 +62,28 @@ void Switch::on_tree_packet(Job& job, const RxView& received, const wire::switch
   }
 }
 
-// Ends a round whose contributions are all upstream: the result is passed on as it was received, to all members. It is
-// sealed by the root, for all ranks.
 void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte> received,
                        const wire::switchml::Common& common, Sink& sink) {
-  JobCounters& counters = job.counters;
   wire::switchml::ChunkPacket chunk;
   if (wire::switchml::parse_chunk(packet.bytes, common, chunk) != wire::ParseError::none)
-    return job.drop(counters.dropped_shape, packet);
+    return job.drop(job.counters.dropped_shape, packet);
+  take_result(job, chunk, packet, received, sink);
+}
+
+void Switch::on_acknowledgements(Job& job, const RxView& packet, const wire::switchml::Common& common, Sink& sink) {
+  wire::switchml::RunPacket all;
+  if (wire::switchml::parse_run(packet.bytes, common, all) != wire::ParseError::none)
+    return job.drop(job.counters.dropped_shape, packet);
+  job.counters.in_runs += all.run.size() - 1;
+  all.for_each([&](const wire::switchml::ChunkPacket& chunk) { take_result(job, chunk, packet, {}, sink); });
+}
+
+// Ends a round whose contributions are all upstream: the result is passed on as it was received, to all members. It is
+// sealed by the root, for all ranks. An acknowledgement is not: each member gets one of its own.
+void Switch::take_result(Job& job, const wire::switchml::ChunkPacket& chunk, const RxView& packet,
+                         std::span<const std::byte> received, Sink& sink) {
+  JobCounters& counters = job.counters;
+  const wire::switchml::Common& common = chunk.common;
   const wire::switchml::ChunkHeader& header = chunk.header;
   if (!job.has_slot(header.slot)) return job.drop(counters.dropped_slot, packet);
   SlotState& slot = job.slots[std::size_t{header.slot} * 2 + header.version];
@@ -92,8 +111,10 @@ void Switch::on_result(Job& job, const RxView& packet, std::span<const std::byte
   slot.elements = header.elements;
   slot.ahead_operation = header.ahead_operation;
   slot.ahead_chunk = header.ahead_chunk;
-  slot.result_bytes = static_cast<std::uint32_t>(received.size());
-  std::memcpy(job.packet_of(slot).data(), received.data(), received.size());
+  if (!acknowledged) {
+    slot.result_bytes = static_cast<std::uint32_t>(received.size());
+    std::memcpy(job.packet_of(slot).data(), received.data(), received.size());
+  }
   if (slot.quiet) std::copy(chunk.exponents.begin(), chunk.exponents.end(), job.rest_of(slot).exponents.begin());
   send_result(job, slot, sink);
 }
@@ -104,6 +125,37 @@ void Switch::send_sum(Job& job, SlotState& slot, Sink& sink) {
   if (slot.exact) return send_parts(job, slot, sink);
   slot.sent_in_batch = batch_;
   sink.multicast(job.packet_of(slot), {&*job.config.tree->parent, 1});
+}
+
+// As many in one packet as differ in nothing else. Repeats go alone, as they are in the slots' memory.
+void Switch::send_together(Job& job, Sink& sink) {
+  const std::span numbers = std::span(job.together).first(std::exchange(job.together_count, 0));
+  const auto sender = static_cast<std::uint16_t>(job.ranks.front());
+  for (std::size_t begin = 0, end = 0; begin < numbers.size(); begin = end) {
+    wire::switchml::Run run;
+    bool checked = false;
+    for (; end < numbers.size() && run.take(header_of(job, job.slots[numbers[end]])); ++end) {
+      checked |= job.slots[numbers[end]].checked;
+    }
+    if (run.size() == 1) {
+      send_sum(job, job.slots[numbers[begin]], sink);
+      continue;
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      ++job.counters.sums_sent;
+      ++job.counters.sums_in_runs;
+      job.rest[numbers[i]].order = ++job.sums;
+    }
+    job.send(*job.config.tree->parent, wire::switchml::run_bytes(run), sink, [&](std::span<std::byte> packet) {
+      wire::switchml::write_run_header(
+          packet, {Type::empty_contributions, sender, job.config.epoch, job.folded_epochs, checked}, run);
+      for (std::size_t i = begin; i < end; ++i) {
+        std::memcpy(packet.data() + wire::switchml::run_header_bytes + (i - begin) * run.first.exponents,
+                    job.rest[numbers[i]].exponents.data(), run.first.exponents);
+      }
+      wire::switchml::seal(packet);
+    });
+  }
 }
 
 void Switch::send_parts(Job& job, const SlotState& slot, Sink& sink) {
