@@ -122,8 +122,8 @@ void tell_service_manager(const std::string& state) {
                              reinterpret_cast<const sockaddr*>(&address), length));
 }
 
-std::uint32_t threads_or_default(std::uint32_t threads) {
-  constexpr std::uint32_t most = 8;
+std::uint32_t threads_or_default(std::uint32_t threads, std::uint32_t lanes) {
+  const std::uint32_t most = lanes == 0 ? 8 : std::min(lanes, 8U);
   return threads != 0 ? threads : std::clamp(static_cast<std::uint32_t>(runtime::allowed_cpus().size()), 1U, most);
 }
 

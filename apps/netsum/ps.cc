@@ -72,7 +72,7 @@ class PsCommand final : public Command {
     control::check_tls_pair(options_.tls_cert, options_.tls_key);
     options_.switch_parents = parse_switch_parents(parents_);
     options_.log = log_line;
-    options_.threads = threads_or_default(options_.threads);
+    options_.threads = threads_or_default(options_.threads, options_.lanes);
     return run_daemon([&] { return ParameterServer(options_); },
                       [&](ParameterServer& daemon) {
                         admittance_.reload(daemon);

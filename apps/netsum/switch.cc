@@ -95,7 +95,7 @@ class SwitchCommand final : public Command {
     path_.apply(options_);
     options_.chip = profile_.empty() ? options_.data_plane != DataPlane::sockets : is_chip(profile_);
     options_.log = log_line;
-    options_.threads = threads_or_default(options_.threads);
+    options_.threads = threads_or_default(options_.threads, options_.lanes);
     return run_daemon([&] { return Aggregator(options_); },
                       [&](Aggregator& daemon) {
                         admittance_.reload(daemon);

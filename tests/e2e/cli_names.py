@@ -130,7 +130,8 @@ class Names(unittest.TestCase):
                 each.close()
             ring = "id=0,ranks=4,racks=2:2"
             ports = [flag for i in range(2) for flag in ("--port", f"qemu:{folder}/{i}.a,{folder}/{i}.b")]
-            with cli.Switch("--metrics", pages[0]) as switch, cli.ParameterServer("--metrics", pages[1]) as server, \
+            # A small pool: a job of ATP begins without a switch that takes half a second to make its memory.
+            with cli.Switch("--metrics", pages[0], "--pool-slots", 64) as switch, cli.ParameterServer("--metrics", pages[1]) as server, \
                     cli.Process("bump", "--racks", "--listen", "127.0.0.1:0", "--state", folder + "/rings", "--ring", ring, "--rack", 0,
                                 "--root", "127.0.0.1:9", "--hosts", "10.1.0.1,10.1.0.2,10.1.0.3,10.1.0.4", *ports, "--metrics", pages[2]) as bump:
                 bump.wait_line(bump.out, "listening ")

@@ -180,6 +180,8 @@ class Status(unittest.TestCase):
             status = switch.status()
             self.assertEqual([status[key] for key in ("threads", "lanes", "slots", "slots_free", "jobs")], [2, 8, 4096, 4096, []])
             self.assertIn("no jobs", cli.checked(cli.run("status", "--switch", switch.address)).stdout)
+        with cli.Switch("--lanes", 1) as switch:
+            self.assertEqual([switch.status()[key] for key in ("threads", "lanes")], [1, 1])
 
     def test_stalled_operation_names_the_ranks_that_it_waits_for(self):
         # A rank that is stopped for less than the heartbeat's patience is a straggler, not dead.
