@@ -659,7 +659,7 @@ TEST_F(NetreduceRegistry, RefusesWhatItsRulesRefuse) {
   ask.members.pop_back();
   r.own = own_part(ask);
   expect_refused({r}, Refusal::bad_parameters, "the rank does not name one queue pair per lane");
-  EXPECT_EQ(Refusal::bad_parameters, join({request(0, 1025)}).refusal);
+  EXPECT_EQ(Refusal::bad_parameters, join({request(0, wire::netreduce::max_workers + 1)}).refusal);
   EXPECT_TRUE(registry.jobs().empty());
 }
 
