@@ -301,6 +301,7 @@ void WorkerHost::carry_out(const session::Rank::Start& start, Time now) {
 void WorkerHost::resume(const stream::Resumption& resumption) {
   if (!plan().recovers) {
     next_operation_ = delivered_ = 0;
+    position_ = {};
     return;
   }
   const double forgetful = plan().straggler_deadline.count() != 0 ? 0.02 : 0.5;

@@ -117,7 +117,7 @@ std::optional<Stall> Supervisor::completed(std::optional<Stall> stall) const {
 std::optional<Error> Supervisor::check_left(const std::optional<Stall>& lane_stall) const {
   const std::optional<Stall> stall = completed(lane_stall);
   // The switch's report from before they left may be stale: they may have contributed, and left after the result.
-  if (left_.empty() || !stall || stall->told < left_since_ + beat_interval) return std::nullopt;
+  if (left_.empty() || !stall || stall->told < left_since_ + left_patience) return std::nullopt;
   const RankSet gone = stall->missing.in_both(left_);
   if (gone.empty()) return std::nullopt;
   return Error(ErrorCode::worker_lost,

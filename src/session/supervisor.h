@@ -22,7 +22,10 @@ inline constexpr Duration beat_interval_of_survivors = std::chrono::milliseconds
 inline constexpr Duration least_beat_interval = std::chrono::milliseconds(50);
 inline constexpr Duration beat_retry_interval = std::chrono::milliseconds(100);   // while it is unclear why a lane fell off
 inline constexpr Duration beat_dispute_interval = std::chrono::milliseconds(20);  // until the others' calls are known
-inline constexpr Duration beat_patience = std::chrono::seconds(1);                // for one answer
+// A rank that lost its last result asks again, several times where links lose packets, and a switch that has forgotten the
+// sum may answer that it waits for the ranks that have it.
+inline constexpr Duration left_patience = std::chrono::seconds(2);
+inline constexpr Duration beat_patience = std::chrono::seconds(1);  // for one answer
 
 // For a job that recovers: whether joining again may help.
 [[nodiscard]] bool recoverable(ErrorCode code);

@@ -107,19 +107,20 @@ TEST(Supervisor, AStallOnARankThatLeftEndsOnceTheSwitchWasAskedAfterwards) {
   EXPECT_FALSE(s.on_reply(0, running(ranks({1})), start + seconds(1)));
   EXPECT_FALSE(s.check_left(std::nullopt));
   EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(1)}));  // told before it left, perhaps
-  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(2)}));     // waits for another
-  expect(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(2)}), ErrorCode::worker_lost,
+  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(3)}));     // waits for another
+  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(2)}));  // by a switch that forgot the sum, perhaps
+  expect(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(3)}), ErrorCode::worker_lost,
          {"operation 7", "rank 1,", "its own error says why"});
 
   // Another departure starts the wait again; the first is not forgotten, whichever aggregator knows of it.
-  EXPECT_FALSE(s.on_reply(1, running(ranks({0})), start + seconds(2)));
-  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(2)}));
-  expect(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(3)}), ErrorCode::worker_lost, {"ranks 0, 1"});
+  EXPECT_FALSE(s.on_reply(1, running(ranks({0})), start + seconds(4)));
+  EXPECT_FALSE(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(5)}));
+  expect(s.check_left(Stall{0, 7, 3, ranks({0, 1}), start + seconds(6)}), ErrorCode::worker_lost, {"ranks 0, 1"});
   HeartbeatReply reply = running(ranks({0}));
   reply.reason = "rank 0: the user gave up";
-  EXPECT_FALSE(s.on_reply(1, reply, start + seconds(4)));  // no other rank
-  expect(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(3)}), ErrorCode::worker_lost, {"rank 0: the user gave up"});
-  EXPECT_TRUE(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(3)}));
+  EXPECT_FALSE(s.on_reply(1, reply, start + seconds(7)));  // no other rank
+  expect(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(6)}), ErrorCode::worker_lost, {"rank 0: the user gave up"});
+  EXPECT_TRUE(s.check_left(Stall{0, 7, 3, ranks({0}), start + seconds(6)}));
 }
 
 TEST(Supervisor, MismatchAndDeadlineNameWhoAndWhat) {
