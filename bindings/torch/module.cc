@@ -304,8 +304,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("_netsum_move_to_allocated", &TorchGroup::move_to_allocated, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_give_back", &TorchGroup::give_back, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_admit", &TorchGroup::admit, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_wait_for_all", &TorchGroup::wait_for_all, py::call_guard<py::gil_scoped_release>())
+      .def("_netsum_behind",
+           [](const TorchGroup& its) { return its.queue() == nullptr || !its.is_ours() ? 0 : its.queue()->behind(); })
       .def("_netsum_begin_step", &TorchGroup::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
+  // Of a call of this class's, not of torch's: what torch hands on is wrapped (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+  py::class_<GroupWork, c10d::Work, c10::intrusive_ptr<GroupWork>>(module, "Work")
+      .def("_netsum_left_out", &GroupWork::left_out);
   // What torch 2.x holds without a Python object, and later returns as a Backend, has its own class again by its dynamic
   // type.
   using Staged = StagedGroup<GroupBase>;

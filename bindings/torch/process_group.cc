@@ -208,6 +208,14 @@ std::vector<std::uint32_t> Group<Base>::admit() {
   return queue_->admit();
 }
 
+template <class Base>
+void Group<Base>::wait_for_all() {
+  check_usable();
+  if (!queue_ || !decision_.survivors) return;
+  queue_->all_reduce({at::zeros({1}, at::kInt)}, ReduceOp::sum, {{}, {}, /*waits_for_all=*/true}, c10d::OpType::BARRIER)
+      ->wait();
+}
+
 // A work of Gloo, with what is left to do once it has ended. The group outlives it: its destructor waits for Gloo's threads
 // and for `threads_`.
 template <class Base>

@@ -77,6 +77,8 @@ class Group : public Base {
   void give_back(WireFormat wire) { feedback_ = std::make_unique<Feedback>(wire); }
   // Behind all calls before it.
   virtual void begin_step();
+  // A barrier that no rank's straggler deadline ends; it does not wait for calls before it.
+  void wait_for_all();
   // SwitchQueue::admit().
   [[nodiscard]] std::vector<std::uint32_t> admit();
   // Runs a task on a thread of the group's, which outlives its communicator.

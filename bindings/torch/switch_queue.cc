@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 #include <regex>
 #include <span>
@@ -40,10 +41,12 @@ std::vector<Work> one(Work work) {
   return works;
 }
 
-CallOptions call_of(std::optional<std::chrono::milliseconds> timeout, std::optional<double> factor = {}) {
+CallOptions call_of(std::optional<std::chrono::milliseconds> timeout, std::optional<double> factor = {},
+                    bool waits_for_all = false) {
   CallOptions call;
   if (timeout) call.deadline = *timeout;
   call.factor = factor;
+  call.waits_for_all = waits_for_all;
   return call;
 }
 
@@ -104,7 +107,8 @@ c10::intrusive_ptr<GroupWork> SwitchQueue::all_reduce(const std::vector<at::Tens
                 [&](const at::Tensor& tensor, const at::Tensor&) {
                   std::vector<Work> works;
                   staging::for_each_chunk(view_of(tensor), [&](TensorView chunk) {
-                    works.push_back(communicator_.all_reduce_async(chunk, op, call_of(settings.timeout, settings.factor)));
+                    works.push_back(communicator_.all_reduce_async(
+                        chunk, op, call_of(settings.timeout, settings.factor, settings.waits_for_all)));
                   });
                   return works;
                 });
@@ -238,6 +242,19 @@ std::vector<c10::intrusive_ptr<GroupWork>> SwitchQueue::last() const {
   return works;
 }
 
+GroupWork::Ranges SwitchQueue::left_out_of(const Loan& all_reduced) const {
+  GroupWork::Ranges ranges;
+  std::size_t first = 0;
+  auto work = all_reduced.works.begin();
+  staging::for_each_chunk(view_of(all_reduced.out), [&](TensorView chunk) {
+    const std::vector<std::uint32_t> members = work++->members();
+    const std::size_t last = first + chunk.elements;
+    if (!std::binary_search(members.begin(), members.end(), communicator_.rank())) ranges.emplace_back(first, last);
+    first = last;
+  });
+  return ranges;
+}
+
 // One thread of a line after the other: once a work has ended, and before any callbacks run, the next work's turn begins.
 void SwitchQueue::complete_next(Line& line) {
   Pending next;
@@ -264,6 +281,7 @@ void SwitchQueue::complete_next(Line& line) {
   if (next.reduces && !error && !next.loans.empty() && !next.loans.back().works.empty()) {
     const std::lock_guard lock(mutex_);
     members_ = next.loans.back().works.back().members();
+    if (next.work->retrieveOpType() == c10d::OpType::ALLREDUCE) next.work->leave_out(left_out_of(next.loans.front()));
   }
   if (error) failed_ = true;
   flights_->end(next.flight, error);

@@ -38,6 +38,7 @@ class SwitchQueue {
   struct Settings {
     Timeout timeout;
     std::optional<double> factor;  // multiplies this rank's values before they are summed
+    bool waits_for_all = false;    // CallOptions
   };
   // In place, each tensor in operations of its own. A tensor that is not dense travels as a copy. The switch
   // reduces what is reduced. An all-reduce is one of each chunk, as that of a tensor in a device's memory is: another rank
@@ -73,6 +74,7 @@ class SwitchQueue {
 
   [[nodiscard]] bool failed() const { return failed_.load(); }  // an operation ended in an error
   [[nodiscard]] Statistics statistics() const { return communicator_.statistics(); }
+  [[nodiscard]] std::uint64_t behind() const { return communicator_.behind(); }
   [[nodiscard]] std::vector<std::uint32_t> members() const;  // of the latest reduction's result: Work::members()
   [[nodiscard]] std::string placement() const { return communicator_.placement(); }
   [[nodiscard]] std::uint64_t operations() const { return operations_.load(); }
@@ -107,6 +109,7 @@ class SwitchQueue {
   c10::intrusive_ptr<GroupWork> submit(const std::vector<Transfer>& transfers, std::string what, c10d::OpType type,
                                        bool reduces, Timeout timeout, const Issue& issue);
   void complete_next(Line& line);
+  [[nodiscard]] GroupWork::Ranges left_out_of(const Loan& all_reduced) const;
   [[nodiscard]] Error named_in_world(const Error& error) const;
 
   Communicator communicator_;

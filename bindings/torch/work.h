@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 // torch 2.6 and later: Work::getFutureResult().
@@ -46,6 +47,11 @@ class GroupWork final : public c10d::Work {
   }
 #endif
 
+  // Elements [first, last) of the tensor of an all-reduce whose sums are without this rank, which was late with its call.
+  using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
+  [[nodiscard]] const Ranges& left_out() const { return left_out_; }  // once it has ended
+  void leave_out(Ranges ranges) { left_out_ = std::move(ranges); }    // before
+
   // The futures' callbacks run on this thread, before these functions return. `then` runs first, once waiters have been
   // woken: other works may end from then on.
   void complete(std::function<void()> then = {});
@@ -64,6 +70,7 @@ class GroupWork final : public c10d::Work {
 #endif
   std::exception_ptr error_;
   std::function<void()> then_;
+  Ranges left_out_;
 };
 
 // Several works as one, which ends when all have.

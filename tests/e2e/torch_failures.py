@@ -188,6 +188,52 @@ def case_survives(rank, size):
     return ones.tolist(), netsum.torch.statistics()["members"], parameters.tolist()
 
 
+def case_late(rank, size):
+    """Rank 2 is late for some steps, follows, and gives what it has computed to a later one."""
+    import torch
+    import torch.distributed as dist
+
+    import netsum.torch
+    init(seconds=60)
+    store = dist.distributed_c10d._get_default_store()
+    module = torch.nn.Linear(100, 1, bias=False)
+    torch.nn.init.zeros_(module.weight)
+    model = torch.nn.parallel.DistributedDataParallel(module)
+    state = netsum.torch.hooks.Late()
+    model.register_comm_hook(state, netsum.torch.hooks.late)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1)
+    computed, applied, members, last = torch.zeros(100), torch.zeros(100), [], 9
+    for step in range(last + 3):
+        if step == last:
+            netsum.torch.finish()
+        optimizer.zero_grad()
+        gradient = torch.arange(100.0) * (rank + 1) + step if step < last else torch.zeros(100)
+        if not state.follows():
+            computed += gradient
+        if rank == 2 and step in (1, 5):
+            store.wait([f"ended {step + 1}"])
+        model(gradient).backward()
+        members.append(netsum.torch.statistics()["members"])
+        applied += (module.weight.grad[0] * len(members[-1])).round()
+        optimizer.step()
+        if rank == 0:
+            store.set(f"ended {step}", "")
+    netsum.torch.finish()
+    work = netsum.torch._backend_of(None, "late").allreduce([torch.ones(600_000)]) if rank != 2 else None
+    if rank == 0:
+        work.wait()
+        store.set("summed", "")
+    elif rank == 2:
+        store.wait(["summed"])
+        work = netsum.torch._backend_of(None, "late").allreduce([torch.ones(600_000)])
+        work.wait()
+        assert work._netsum_left_out() == [(0, 1 << 19), (1 << 19, 600_000)], work._netsum_left_out()
+    netsum.torch.finish()
+    assert not state.kept and netsum.torch.behind() == 0
+    dist.destroy_process_group()
+    return computed.tolist(), applied.tolist(), module.weight[0].tolist(), members
+
+
 def case_comes_back(rank, size):
     """Rank 0, which dies once, is started again by a launcher: this process, or torchrun."""
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
@@ -509,6 +555,17 @@ class Failures(unittest.TestCase):
         self.assertEqual((ones, members), ([2, 2, 2], [1, 2]))
         self.assertEqual(ranks[2].result, ranks[1].result)
         self.assertTrue(all(abs(each) < 1e9 for each in parameters))
+
+    def test_a_late_rank_follows_and_its_gradients_are_not_lost(self):
+        with Switch() as switch:
+            results = [rank.result for rank in run("late", 3, environment={
+                "NETSUM_MODE": "force", "NETSUM_SWITCH": switch.address, "NETSUM_RECOVERY": "60", "NETSUM_SURVIVORS": "2",
+                "NETSUM_STRAGGLER_SECONDS": "0.3"})]
+        computed, applied, weights, members = zip(*results)
+        self.assertEqual([applied[0], weights[0], members[0]] * 2, [applied[1], weights[1], members[1], applied[2], weights[2], members[2]])
+        self.assertEqual(applied[0], [sum(each) for each in zip(*computed)])
+        for step in (1, 2, 5, 6):
+            self.assertEqual(members[0][step], [0, 1])
 
     def test_a_new_process_is_let_in_and_gets_the_state(self):
         with Switch() as switch, tempfile.TemporaryDirectory() as folder:

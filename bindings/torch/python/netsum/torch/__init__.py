@@ -32,7 +32,7 @@ if _version != _C.torch_version:
 
 from . import agreement, flights, hooks  # noqa: E402
 
-__all__ = ["Error", "admit", "bucket_hook", "empty", "flight_record", "hooks", "statistics", "write_flight_record"]
+__all__ = ["Error", "admit", "behind", "bucket_hook", "empty", "finish", "flight_record", "hooks", "statistics", "write_flight_record"]
 
 Error = _C.Error  # a RuntimeError with `code`, see docs/errors.md
 
@@ -131,6 +131,19 @@ def admit(state, group=None):
         if giver in statistics(group)["members"]:  # else another rank's bytes may have come in place of its own
             return pickle.loads(data.numpy().tobytes())
     raise RuntimeError("netsum: no rank is left that was there before the new processes: start all ranks from a checkpoint")
+
+
+def behind(group=None):
+    """With NETSUM_STRAGGLER_SECONDS: how many of this rank's next calls the others have ended without it. These return at once."""
+    return _backend_of(group, "behind")._netsum_behind()
+
+
+def finish(group=None):
+    """A barrier that waits for all ranks, late ones too. All ranks call it; before destroy_process_group(), so that ranks which leave do
+    not take along what a late one has yet to get."""
+    backend = _backend_of(group, "finish")
+    torch.distributed.barrier(group)  # behind all calls before it
+    backend._netsum_wait_for_all()
 
 
 def statistics(group=None):

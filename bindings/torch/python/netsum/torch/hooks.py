@@ -1,4 +1,4 @@
-"""What gives back in the next step what gradients of few bits have lost: for DistributedDataParallel, and for sharded models."""
+"""What gives to the next step what a step has lost, in few bits or of a late rank: for DistributedDataParallel, and for sharded models."""
 import weakref
 
 import torch
@@ -27,6 +27,55 @@ def int8(state, bucket):
 def int4(state, bucket):
     """As `int8`, with NETSUM_WIRE=int4."""
     return _averaged(state, bucket, _C.WireFormat.int4)
+
+
+class Late:
+    """Gradients that came too late for their step (NETSUM_STRAGGLER_SECONDS). The state of one model's `late`."""
+
+    def __init__(self, group=None):
+        self.group, self.kept, self.following = group, {}, False
+
+    def follows(self):
+        """Begins a step. Whether this rank shall catch up in it: what its backward pass computes is not used, so a sample will do."""
+        from . import behind  # the package, which imports this module
+        self.following = bool(self.kept) or behind(self.group) > 0
+        return self.following
+
+
+def late(state, bucket):
+    """Averages gradients over the ranks that are in time, and gives those of this rank, if it is late, to the next step that takes them.
+
+        state = netsum.torch.hooks.Late()
+        model.register_comm_hook(state, netsum.torch.hooks.late)
+        for batch in batches:
+            loss(model(batch[:1] if state.follows() else batch)).backward()
+            ...
+
+    A rank that was late follows through the steps that the others have ended, and one more, which takes the gradient that it has kept.
+    On CPUs.
+    """
+    from . import _backend_of
+    gradients, parameters = bucket.buffer(), bucket.parameters()
+    lengths = [parameter.numel() for parameter in parameters]
+    if state.following:
+        gradients.zero_()
+    for parameter, part in zip(parameters, gradients.split(lengths)):
+        if (kept := state.kept.pop(parameter, None)) is not None:
+            part.add_(kept)
+    given = gradients.clone()
+    options = torch.distributed.AllreduceOptions()
+    options.reduceOp = torch.distributed.ReduceOp.AVG
+    work = _backend_of(state.group, "late").allreduce([gradients], options)
+
+    def averaged(done):
+        done.value()  # raises its error
+        if left_out := work._netsum_left_out():
+            lost = torch.zeros_like(given)
+            for first, last in left_out:
+                lost[first:last] = given[first:last]
+            state.kept.update(zip(parameters, lost.split(lengths)))
+        return gradients
+    return work.get_future().then(averaged)
 
 
 def give_back(model, group=None):
