@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-RANKS, STEPS, CLASSES = 4, 60, 10
-SECONDS, SLOW = 0.1, 3  # of a step; the last rank's takes so many times as long
+RANKS, STEPS, CLASSES = 4, 30, 10
+SECONDS, SLOW = 0.3, 3  # of a step; the last rank's takes so many times as long
 
 
 def samples(seed, labels):
