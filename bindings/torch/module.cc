@@ -309,7 +309,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            [](const TorchGroup& its) { return its.queue() == nullptr || !its.is_ours() ? 0 : its.queue()->behind(); })
       .def("_netsum_begin_step", &TorchGroup::begin_step, py::call_guard<py::gil_scoped_release>())
       .def("_netsum_statistics", &statistics);
-  // Of a call of this class's, not of torch's: what torch hands on is wrapped (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+  // Of calls made on the backend itself: the works of a group of torch may be wrapped (TORCH_DISTRIBUTED_DEBUG=DETAIL).
   py::class_<GroupWork, c10d::Work, c10::intrusive_ptr<GroupWork>>(module, "Work")
       .def("_netsum_left_out", &GroupWork::left_out);
   // What torch 2.x holds without a Python object, and later returns as a Backend, has its own class again by its dynamic

@@ -48,9 +48,14 @@ class GroupWork final : public c10d::Work {
 #endif
 
   // Elements [first, last) of the tensor of an all-reduce whose sums are without this rank, which was late with its call.
+  // Set before the end, read after it.
   using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
-  [[nodiscard]] const Ranges& left_out() const { return left_out_; }  // once it has ended
-  void leave_out(Ranges ranges) { left_out_ = std::move(ranges); }    // before
+  [[nodiscard]] const Ranges& left_out() const {
+    return left_out_;
+  }
+  void leave_out(Ranges ranges) {
+    left_out_ = std::move(ranges);
+  }
 
   // The futures' callbacks run on this thread, before these functions return. `then` runs first, once waiters have been
   // woken: other works may end from then on.
