@@ -351,7 +351,8 @@ class Strangers(Chaos):
         iterations, world_size, victim = 300, 3, 1
         shape = shape_of(rng, iterations=iterations)
         metrics = free_address()
-        with cli.Switch("--threads", 2, "--metrics", metrics, "--heartbeat-timeout-ms", 20_000) as switch, \
+        # The job has both lanes: at others its packets are those of an unknown job.
+        with cli.Switch("--threads", 2, "--lanes", 2, "--metrics", metrics, "--heartbeat-timeout-ms", 20_000) as switch, \
                 Proxy(switch, seed, 0) as proxy:
             truth = self.true_hashes(switch, world_size, shape)
             with Job(proxy.address, world_size, *shape) as job:
