@@ -431,7 +431,7 @@ class Judge(Verdicts):
             values = [numpy.frombuffer(p.values, "<f4").astype(numpy.float64) if p.elements else numpy.zeros(len(found)) for p in parts]
             scale, largest = 1e8, max(part.exponent for part in parts)
             if largest:
-                bits = (count - 1).bit_length() + (count in (256, 512, 1024, 2048, 4096))
+                bits = (count - 1).bit_length() + (count in (256, 512, 1024))
                 scale = min(scale, 2.0**(31 - bits - (largest - 126)))
             divisor = count if parts[0].flags & AVERAGE else 1
             scaled = [numpy.rint(v * scale) for v in values]

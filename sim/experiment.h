@@ -72,9 +72,9 @@ struct ImpossibleExperiment : std::invalid_argument {
 };
 
 // What networks of queues that are first in, first out, on one path, do not have (sim/queued_medium.h). None: the experiment
-// does without. `why`: of those, for the message. `has_red`: except random early detection, which these have.
+// does without. `why`: of those, for the message.
 [[nodiscard]] std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experiment,
-                                                                    const std::string& why = "", bool has_red = false);
+                                                                    const std::string& why = "");
 
 struct JobReport {
   std::string name;

@@ -59,7 +59,7 @@ struct Job {
   bool mismatch = false, ended_by_operator = false, straggler = false;
   std::vector<RankCall> calls;  // as HeartbeatReply's
   Placement placement;
-  OwnPart own;                                 // as in StartJob::admission
+  OwnPart own;                                 // as in its ranks' admissions
   bool told = true;                            // its ranks have been told of their admission
   std::map<std::uint32_t, Member> successors;  // a job that recovers: new processes for ranks not known to be dead
 };
@@ -283,7 +283,7 @@ struct Registry::Impl {
     StartJob start = start_of(job, rules, std::move(plan));
     if (job.survivors != 0) start.switch_patience = config.survivor_timeout * 3 / 4;
     give_keys(job, start, now);
-    tell(job, rules, start);
+    tell(job, start);
     starts.push_back(std::move(start));
   }
 
@@ -352,14 +352,10 @@ struct Registry::Impl {
     }
   }
 
-  void tell(Job& job, const ProtocolRules& rules, const StartJob& start) {
-    std::vector<OwnPart> shares = session::shares(rules, start.admission.own, static_cast<std::uint32_t>(job.ranks.size()));
-    Admission common = start.admission;
-    if (!shares.empty()) common.own.clear();
+  void tell(Job& job, const StartJob& start) {
     std::size_t place = 0;
     for (auto& [rank, member] : job.ranks) {
-      Admission admission = common;
-      if (!shares.empty()) admission.own = std::move(shares[place]);
+      Admission admission = start.admission;
       admission.rank_epoch = member.epoch;
       if (!start.keys.empty()) admission.keys = start.keys[place];
       ++place;

@@ -228,13 +228,11 @@ ParseError parse_parameter(std::span<const std::byte> bytes, const Common& commo
 }
 
 ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out) {
-  if (bytes.size() <= at_missing || (bytes.size() - at_missing) % 8 != 0) return ParseError::length;
-  std::array<std::uint64_t, max_workers / 64> words;
-  const std::size_t count = (bytes.size() - at_missing) / 8;
-  if (count > words.size()) return ParseError::length;
-  for (std::size_t i = 0; i < count; ++i) words[i] = load_le<std::uint64_t>(bytes.data() + at_missing + 8 * i);
-  out = {common, Ranks::from_words(std::span(words).first(count))};
-  return bytes.size() == waiting_bytes(out.missing) ? ParseError::none : ParseError::length;  // one way to write each
+  if (bytes.size() != waiting_bytes) return ParseError::length;
+  Ranks::Words words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_le<std::uint64_t>(bytes.data() + at_missing + 8 * i);
+  out = {common, Ranks::from_words(words)};
+  return ParseError::none;
 }
 
 ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out) {
@@ -278,8 +276,7 @@ void seal(std::span<std::byte> packet) {
 
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
   write_common(packet, waiting.common);
-  store_le(packet.data() + at_missing, std::uint64_t{0});
-  const auto words = waiting.missing.words();
+  const auto& words = waiting.missing.words();
   for (std::size_t i = 0; i < words.size(); ++i) store_le(packet.data() + at_missing + 8 * i, words[i]);
   seal(packet);
 }

@@ -22,11 +22,11 @@ inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
 inline constexpr std::uint32_t max_levels = 4;    // of aggregation, the parameter server included
 inline constexpr std::uint32_t max_fan_in = 256;  // of one level
 inline constexpr std::uint32_t word_bits = 32;    // of a bitmap's words
-inline constexpr std::uint32_t max_workers = 4096;
+inline constexpr std::uint32_t max_workers = 1024;
 inline constexpr std::uint32_t max_packet_elements = 10880;  // as wide sums, 65340 bytes: below UDP's limit over IPv6
 inline constexpr std::uint8_t max_exponent = 254;            // biased, of a finite float32
 
-using Ranks = ShortRankSet<max_workers>;
+using Ranks = BasicRankSet<max_workers>;
 using Children = BasicRankSet<max_fan_in>;  // of one level, by position
 
 enum class Type : std::uint8_t {
@@ -166,11 +166,7 @@ struct WaitingPacket {
   Common common;
   Ranks missing;
 };
-// As many ranks as the highest one needs, in words of 64, and one word at least: no other packet without values is as short
-// as "unknown job".
-[[nodiscard]] inline std::size_t waiting_bytes(const Ranks& missing) {
-  return common_bytes + std::max<std::size_t>(1, missing.words().size()) * 8;
-}
+inline constexpr std::size_t waiting_bytes = common_bytes + max_workers / 8;
 
 struct MismatchPacket {
   Common common;

@@ -68,6 +68,8 @@ struct Chunk {
   std::uint32_t timeouts = 0;    // after which it was sent again: each doubles the next
   std::uint32_t unanswered = 0;  // of them, and of asks for a direct packet: the last ones without another answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
+  Ranks missing;
+  Time told{};  // when they were named
 };
 
 // Whether results hold the sums of several switches.
@@ -89,13 +91,6 @@ std::unique_ptr<CongestionControl> control_of(const WorkerConfig& config) {
   if (config.control != nullptr && config.congestion_control) return config.control(lane);
   return std::make_unique<CongestionWindow>(config.congestion_control, lane.most, lane.packet_bytes, config.rules);
 }
-
-// The ranks that a chunk waits for, as last named.
-struct Named {
-  std::uint64_t sequence = UINT64_MAX;  // none was told yet
-  Ranks missing;
-  Time told{};
-};
 
 }  // namespace
 
@@ -142,7 +137,6 @@ struct Worker::Impl {
   Time answered{};            // arrival of the last result
   Time next_timeout = never;  // lower bound of all deadlines; made exact by the scan in on_timer
   std::uint32_t held = 0;
-  Named named;             // of the oldest chunk that was told
   bool bypassing = false;  // all packets go directly to the server
   Duration bypass;         // the least length of the next bypass
   Time bypass_until{};     // of this one
@@ -199,7 +193,8 @@ struct Worker::Impl {
              .elements = static_cast<std::uint16_t>(range.elements),
              .exponent = exponents[sequence % exponents.size()],
              .in_flight = true,
-             .index = indices.of(sequence)};
+             .index = indices.of(sequence),
+             .missing = {}};
     if (chunk.exponent != 0 && scale_for(chunk.exponent, config.world_size) != largest_scale) {
       ++counters.rescaled;
     }
@@ -521,8 +516,9 @@ struct Worker::Impl {
     if (waiting.missing.contains(config.rank)) return on_lost(*chunk, now, sink);
     ++counters.waiting;
     chunk->unanswered = 0;
-    if (!waiting.missing.empty() && (named.sequence < base || chunk->sequence <= named.sequence)) {
-      named = {chunk->sequence, waiting.missing, now};
+    if (!waiting.missing.empty()) {
+      chunk->missing = waiting.missing;
+      chunk->told = now;
     }
     set_held(*chunk, true);
     // A straggler must not cause repeats of every chunk: only the oldest keeps asking, with backoff; the first result wakes
@@ -699,12 +695,8 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
   Impl& w = *impl_;
   if (w.base == w.next) return std::nullopt;
   const Chunk& chunk = w.chunk_at(w.base);
-  WorkerStall stall{chunk.operation, static_cast<std::uint32_t>(chunk.offset / w.config.packet_elements), {}};
-  if (w.named.sequence == w.base) {
-    stall.missing = w.named.missing;
-    stall.told = w.named.told;
-  }
-  return stall;
+  return WorkerStall{chunk.operation, static_cast<std::uint32_t>(chunk.offset / w.config.packet_elements), chunk.missing,
+                     chunk.told};
 }
 
 std::uint32_t Worker::congestion_window() const {
