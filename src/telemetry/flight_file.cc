@@ -61,7 +61,8 @@ constexpr auto causes = std::to_array<CauseWords>({
      "Nothing, if a launcher started the job again: a later start ends an earlier one. Otherwise two jobs have the same "
      "name: give one another name."},
     {FailureCause::straggler,
-     "Nothing, if the job shall continue without ranks that are late (Options::straggler_deadline). If that happens often, look "
+     "Nothing, if the job shall continue without ranks that are late (Options::straggler_deadline). If that happens often, "
+     "look "
      "at why these ranks are slower, or give them more time."},
     {FailureCause::shutting_down,
      "This daemon was stopped while the job ran. Stop daemons between jobs, or use Options::recovery with several "
