@@ -39,6 +39,7 @@ RULES = {
     "one-result": (PAGE, "A result is sealed once, for all"),
     "wants": (PAGE, "A rank that takes no result of a chunk says so in its contribution"),
     "wants-tree": (PAGE, "a switch's sum says that it wants no values if no rank below wants any"),
+    "due": (PAGE, "bit 4, of types 1, 12 and 14 from a switch"),
     "masks": (NUMBERS, "The switch ORs them."),
     "sum": (NUMBERS, "the switch's sum, int32"),
     "integers": (NUMBERS, "as they are; the switch combines them as they arrive"),
@@ -61,7 +62,7 @@ CHUNKS = (CONTRIBUTION, EXPONENTS, RESULT, EXPONENT_RESULT, ACK)
 RUNS = {EMPTY_RUN: CONTRIBUTION, ACK_RUN: ACK}
 COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
 SEAL = (0, 0, 16, 24)
-VERSION_BIT, MASKS_BIT, UNWANTED_BIT, LATER_BIT = 1, 2, 4, 8
+VERSION_BIT, MASKS_BIT, UNWANTED_BIT, LATER_BIT, DUE_BIT = 1, 2, 4, 8, 16
 NONE_AHEAD, MOST_SLOTS = 0xff, 2 * 4096
 
 Packet = namedtuple("Packet", "source target type protection sender job rank_epoch chunk operation signature ahead_chunk "
@@ -256,7 +257,7 @@ class Judge(Verdicts):
         if len(body) != 48 + e + n + 2 * m:
             self.unbelieved("length", f"{len(body)} bytes, where the header implies {48 + e + n + 2 * m}")
         own = body[48:48 + exponents]
-        if (flags & ~15 or (flags & UNWANTED_BIT and kind != CONTRIBUTION) or (flags & LATER_BIT and not flags & UNWANTED_BIT) or (flags & MASKS_BIT and values != 0) or
+        if (flags & ~31 or (flags & DUE_BIT and (kind != CONTRIBUTION or flags & UNWANTED_BIT)) or (flags & UNWANTED_BIT and kind != CONTRIBUTION) or (flags & LATER_BIT and not flags & UNWANTED_BIT) or (flags & MASKS_BIT and values != 0) or
                 (exponents == 0) != (ahead_operation == NONE_AHEAD) or 255 in own or any(body[48 + exponents:48 + e]) or
                 slot >= MOST_SLOTS or (kind == CONTRIBUTION and elements == 0 and dtype in arithmetic.FLOATS)):
             self.unbelieved("malformed", f"flags {flags:#x}, {exponents} exponents, ahead {ahead_operation}, slot {slot}, values {values:#x}")
@@ -279,7 +280,7 @@ class Judge(Verdicts):
         if len(body) != 52 + e + n:
             self.unbelieved("length", f"{len(body)} bytes, where the header implies {52 + e + n}")
         own = body[52:52 + exponents]
-        if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & (MASKS_BIT | LATER_BIT) or flags & ~15 or number >= all_ or
+        if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & (MASKS_BIT | LATER_BIT) or flags & ~31 or flags & DUE_BIT and flags & UNWANTED_BIT or number >= all_ or
                 all_ > 37 or 273 < place != arithmetic.MASKS or 255 in own or any(body[52 + exponents:52 + e])):
             self.unbelieved("malformed", f"part {number} of {all_} at {place}, values {values:#x}, flags {flags:#x}")
         return Packet(d.source, d.target, CONTRIBUTION, protection, sender, job, rank_epoch, *fields, own, body[52 + e:], b"", body), place, number, all_
@@ -330,6 +331,8 @@ class Judge(Verdicts):
         if len(job.calls[p.operation]) > 1:  # a mismatch: no chunk of it can become complete
             return
         if child is None:
+            if p.flags & DUE_BIT:
+                self.refuse("due", f"rank {p.sender} says of {named(identity(p))} what a switch alone says")
             self.join(job, node, node.ranks, {p.sender}, p)
         else:
             self.from_switch(job, child, node, p)
