@@ -37,8 +37,7 @@ std::string number(double value) {
 std::vector<Program> daemons_of(const BenchOptions& options, std::size_t first, std::size_t last) {
   std::vector<std::string> common{"--listen", "127.0.0.1:0",        "--threads",   std::to_string(options.switch_threads),
                                   "--loss",   number(options.loss), "--busy-poll", boolean(options.busy_poll)};
-  if (std::max(options.threads, options.switch_threads) > default_lanes)
-    common.insert(common.end(), {"--lanes", std::to_string(std::max(options.threads, options.switch_threads))});
+  if (options.threads > options.switch_threads) common.insert(common.end(), {"--lanes", std::to_string(options.threads)});
   if (options.pin) common.emplace_back("--pin");
   struct Kind {
     std::uint64_t seed;  // of its next daemon

@@ -21,7 +21,7 @@ inline constexpr auto threads_help =
     "I/O threads; 0: one for each processor that this process may use, at most 8 or --lanes";
 inline constexpr auto lanes_help =
     "Sockets at as many ports, each with its own slots: the most that a job has, which takes as many as this daemon or its "
-    "ranks have threads; 0: 8, or one for each thread (always with --data-path or --data-plane other than sockets)";
+    "ranks have threads; 0: one for each of --threads (always with --data-path or --data-plane other than sockets)";
 [[nodiscard]] std::uint32_t threads_or_default(std::uint32_t threads, std::uint32_t lanes);
 
 // Blocks SIGTERM, SIGINT and SIGHUP for this thread and threads that it starts, so that only wait_for_stop() takes them.

@@ -17,7 +17,6 @@ class PsCommand final : public Command {
     options_.listen = "127.0.0.1:0";
     Settings& s = settings();
     s.add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
-    options_.threads = 0;
     s.add("threads", options_.threads, "N", threads_help).between(0, 64);
     s.add("lanes", options_.lanes, "N", lanes_help).between(0, 64);
     s.add("slots", options_.slots, "N",

@@ -21,7 +21,6 @@ class SwitchCommand final : public Command {
  public:
   SwitchCommand(CLI::App& app, Sections& sections) : Command(app, "switch", sections) {
     settings().add("listen", options_.listen, "HOST:PORT", "Control (TCP) and data (UDP) address; port 0: any free one");
-    options_.threads = 0;
     settings().add("threads", options_.threads, "N", threads_help).between(0, 64);
     settings().add("lanes", options_.lanes, "N", lanes_help).between(0, 64);
     settings()

@@ -95,7 +95,7 @@ def race(place, entrants, pairs, keep_all, say):
                 runs.failed[entrant.name] += 1
                 runs.add(entrant, None, False)
                 continue
-            tells = not (place.shaped and getattr(entrant.who, "spins", False))  # an idle share of what never sleeps tells nothing
+            tells = not (getattr(entrant.who, "spins", False) and place.shaped)  # an idle share of what never sleeps tells nothing
             runs.add(entrant, results, not keep_all and tells and place.disturbed(watched), place.idle(watched) if tells else None)
         # Who fails again and again is waited for no longer.
         done = min((runs.complete(each.name) for each in entrants if each.every == 1 and runs.failed[each.name] < MOST_FAILURES), default=pairs)

@@ -13,14 +13,12 @@
 
 namespace netsum {
 
-inline constexpr std::uint32_t default_lanes = 8;
-
 struct DaemonOptions {
   std::string listen = "127.0.0.1:0";  // control (TCP); data (UDP) takes the same port + lane, or any free port if 0
   std::uint32_t threads = 1;           // I/O threads
   // Each has a socket and slots of its own, and one of the threads. A job has as many as this daemon or its ranks have
-  // threads, whichever is more, and at most these. 0: default_lanes, or one for each thread where that is more or where the
-  // data plane is not this process's sockets, which may not have more.
+  // threads, whichever is more, and at most these. 0: one for each thread, as always where the data plane is not this
+  // process's sockets.
   std::uint32_t lanes = 0;
   bool pin_threads = false;  // thread i to the i-th allowed CPU, those of the interface's NUMA node first
   bool busy_poll = true;     // threads poll for a moment before they sleep

@@ -94,7 +94,7 @@ std::uint32_t lanes_of(const DaemonOptions& options) {
   // A queue of a network card, or of a host of our own, is one thread's.
   const bool queues = options.data_path != DataPath::sockets;
   if (queues && options.lanes > options.threads) throw bad("more lanes than threads require the data path sockets");
-  return options.lanes != 0 ? options.lanes : queues ? options.threads : std::max(options.threads, default_lanes);
+  return options.lanes != 0 ? options.lanes : options.threads;
 }
 
 std::vector<std::unique_ptr<transport::Transport>> open_data_sockets(const DataSocketsConfig& config) {

@@ -14,7 +14,7 @@ namespace {
 // A socket that has had nothing for so many turns is quiet: each look is a system call, and lanes without jobs would cost
 // those with jobs one a turn. One call tells of all quiet ones, before the thread sleeps, or now and then if it never does.
 constexpr std::uint32_t looks_in_vain = 16;
-constexpr std::chrono::microseconds between_looks{100};
+constexpr std::chrono::microseconds looks_apart{100};
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void PacketLoop::loop() {
 
 bool PacketLoop::serve_all(Time& time) {
   if (sockets_.size() == 1) return serve(*sockets_.front(), time);
-  if (time - looked_ >= between_looks) {
+  if (time - looked_ >= looks_apart) {
     looked_ = time;
     look_at_quiet_ones(time);
   }

@@ -178,7 +178,7 @@ class Status(unittest.TestCase):
     def test_idle(self):
         with cli.Switch("--threads", 2, "--slots", 4096) as switch:
             status = switch.status()
-            self.assertEqual([status[key] for key in ("threads", "lanes", "slots", "slots_free", "jobs")], [2, 8, 4096, 4096, []])
+            self.assertEqual([status[key] for key in ("threads", "lanes", "slots", "slots_free", "jobs")], [2, 2, 4096, 4096, []])
             self.assertIn("no jobs", cli.checked(cli.run("status", "--switch", switch.address)).stdout)
         with cli.Switch("--lanes", 1) as switch:
             self.assertEqual([switch.status()[key] for key in ("threads", "lanes")], [1, 1])

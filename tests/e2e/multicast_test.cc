@@ -94,7 +94,7 @@ TEST(Multicast, RefusesWhatItCannotDo) {
   expect_error(error_of("127.0.0.1:0", "10.0.0.1:7180"), ErrorCode::bad_argument, {"10.0.0.1:7180", "239.255.255.255"});
   expect_error(error_of("127.0.0.1:0", "[ff15::1]:7180"), ErrorCode::bad_argument, {"IPv6"});
   expect_error(error_of("[::1]:0", "239.1.1.1:7180"), ErrorCode::bad_argument, {"IPv4", "[::1]:0"});
-  expect_error(error_of("127.0.0.1:0", "239.1.1.1:65535"), ErrorCode::bad_argument, {"65535", "threads"});
+  expect_error(error_of("127.0.0.1:0", "239.1.1.1:65535"), ErrorCode::bad_argument, {"65535", "lanes"});
 }
 
 }  // namespace
