@@ -297,10 +297,9 @@ TEST(Border, NumbersAndBytesThatDoNotFit) {
 TEST(Border, TheFingerprintIsThatOfTheseLayouts) {
   EXPECT_EQ(16U, fingerprint().size());
   const std::string all = layouts();
-  EXPECT_NE(
-      std::string::npos,
-      all.find(
-          "heartbeat: 1 job_epoch: number; 2 rank: number; 3 rank_epoch: number; 4 call: text 255; 5 seen: 256 ranks; \n"))
+  EXPECT_NE(std::string::npos,
+            all.find("heartbeat: 1 job_epoch: number; 2 rank: number; 3 rank_epoch: number; 4 call: text 255; 5 seen: 256 "
+                     "ranks; 6 pace: {1 calls: flag; 2 next: number; 3 since_ms: number; }; \n"))
       << all;
   EXPECT_NE(std::string::npos, all.find("9 endpoints: 64 times {1 address: 16 bytes; 2 port: number; 3 scope: number; }"));
   for (const char* const own : {"pool_slots: number", "folded_epochs: number", "memory_key: number", "max_members: number",
