@@ -170,13 +170,17 @@ Settings read(const Lookup& lookup, Settings settings) {
   }
   options.standbys = reader.addresses("NETSUM_STANDBY");
   if (!options.standbys.empty() && options.recovery.count() == 0)
-    throw Reader::bad("NETSUM_STANDBY requires NETSUM_RECOVERY: set it to the seconds that ranks may take to join again");
+    throw Reader::bad(
+        "NETSUM_STANDBY requires NETSUM_RECOVERY: set NETSUM_RECOVERY to the seconds that ranks may take to join again");
   reader.number("NETSUM_SURVIVORS", options.survivors, 0U, max_world_size);
   if (options.survivors > 0 && options.recovery.count() == 0)
-    throw Reader::bad("NETSUM_SURVIVORS requires NETSUM_RECOVERY: set it to the seconds that too few ranks wait for more");
+    throw Reader::bad(
+        "NETSUM_SURVIVORS requires NETSUM_RECOVERY: set NETSUM_RECOVERY to the seconds that a job with too few ranks waits "
+        "for more");
   reader.seconds("NETSUM_STRAGGLER_SECONDS", options.straggler_deadline, 0, 3600);
   if (options.straggler_deadline.count() > 0 && options.survivors == 0)
-    throw Reader::bad("NETSUM_STRAGGLER_SECONDS requires NETSUM_SURVIVORS: set it to the fewest ranks that a sum needs");
+    throw Reader::bad(
+        "NETSUM_STRAGGLER_SECONDS requires NETSUM_SURVIVORS: set NETSUM_SURVIVORS to the fewest ranks that a sum needs");
   if (options.recovery.count() > 0 && memory == SharedMemory::required) {
     throw Reader::bad("NETSUM_RECOVERY and NETSUM_SHARED_MEMORY=required exclude each other");
   }

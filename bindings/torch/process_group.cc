@@ -204,7 +204,8 @@ void Group<Base>::begin_step() {
 template <class Base>
 std::vector<std::uint32_t> Group<Base>::admit() {
   check_usable();
-  if (!queue_ || !decision_.survivors) throw std::runtime_error("netsum: admit() requires NETSUM_SURVIVORS, and a switch");
+  if (!queue_ || !decision_.survivors)
+    throw std::runtime_error("netsum: admit() requires survivors and a switch: set NETSUM_SURVIVORS and NETSUM_SWITCH");
   return queue_->admit();
 }
 

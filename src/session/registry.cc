@@ -664,7 +664,8 @@ struct Registry::Impl {
   // `life`: of the others, after the rank's own; null: this daemon knows nothing of it.
   [[nodiscard]] static std::string why_excluded(const JoinRequest& request, const RankSet& others, const Job* life) {
     return "rank " + std::to_string(request.rank) + " of job '" + request.job +
-           "' was declared dead: " + name_ranks(others) + " continue without it" +
+           "' was declared dead: " + (others.empty() ? "the others" : name_ranks(others)) +
+           (others.size() == 1 ? " continues without it" : " continue without it") +
            (life == nullptr ? "" : ", most recently from operation " + std::to_string(life->first_operation)) +
            ": start it again, as a new process";
   }

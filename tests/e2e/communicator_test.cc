@@ -358,28 +358,23 @@ void expect_to_go_on(const Options& common) {
   }));
 }
 
-TEST(Survivors, GoOnWithoutARankAndLetItInAgain) {
+void over_each_protocol(const std::function<void(const Options&)>& test) {
   const Aggregator aggregator(small_aggregator());
-  for (const double loss : {0.0, 0.02}) {
-    Options options = rank_options({aggregator.address()}, 0, 3);
-    options.protocol = SwitchMl{.shared_memory = SharedMemory::off};
-    options.loss = loss;
-    expect_to_go_on(options);
-  }
-}
-
-TEST(Survivors, OverAParameterServer) {
   const ParameterServer server({});
-  Options options = rank_options({server.address()}, 0, 3);
+  Options options = rank_options({aggregator.address()}, 0, 3);
+  test(options);
+  options.loss = 0.02;
+  test(options);
+  options.loss = 0;
+  options.protocol = NetReduce{};
+  test(options);
   options.protocol = Atp{};
-  expect_to_go_on(options);
+  options.aggregators = {server.address()};
+  test(options);
 }
 
-TEST(Survivors, OverAnAccelerator) {
-  const Aggregator aggregator(small_aggregator());
-  Options options = rank_options({aggregator.address()}, 0, 3);
-  options.protocol = NetReduce{};
-  expect_to_go_on(options);
+TEST(Survivors, GoOnWithoutARankAndLetItInAgain) {
+  over_each_protocol(expect_to_go_on);
 }
 
 // Rank 2 makes its calls only after the others have the results without it.
@@ -416,27 +411,7 @@ void expect_not_to_wait(const Options& common) {
 }
 
 TEST(Stragglers, GetWhatTheOthersSummedWithoutThem) {
-  const Aggregator aggregator(small_aggregator());
-  for (const double loss : {0.0, 0.02}) {
-    Options options = rank_options({aggregator.address()}, 0, 3);
-    options.protocol = SwitchMl{.shared_memory = SharedMemory::off};
-    options.loss = loss;
-    expect_not_to_wait(options);
-  }
-}
-
-TEST(Stragglers, OverAParameterServer) {
-  const ParameterServer server({});
-  Options options = rank_options({server.address()}, 0, 3);
-  options.protocol = Atp{};
-  expect_not_to_wait(options);
-}
-
-TEST(Stragglers, OverAnAccelerator) {
-  const Aggregator aggregator(small_aggregator());
-  Options options = rank_options({aggregator.address()}, 0, 3);
-  options.protocol = NetReduce{};
-  expect_not_to_wait(options);
+  over_each_protocol(expect_not_to_wait);
 }
 
 TEST(Survivors, AreRefusedSharedMemoryOrDoWithoutIt) {

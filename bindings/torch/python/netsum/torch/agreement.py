@@ -255,8 +255,8 @@ def _come_in(store, rank, size, timeout, settings, world_store):
         connection.close()
         if operations == 0:
             return None
-        raise RuntimeError(f"netsum: fewer than the {settings.survivors} survivors are left, and they wait in the midst of a step "
-                           f"(operation {operations} of job {job['job']}): start all ranks from a checkpoint")
+        raise RuntimeError(f"netsum: job {job['job']} has fewer ranks left than NETSUM_SURVIVORS={settings.survivors}, in the middle of a step "
+                           f"(operation {operations}): start all ranks again from a checkpoint")
     _leave_word(store, rank, job)
     if world_store is not None:
         _make_room_in_barrier(world_store)
