@@ -47,9 +47,9 @@ struct Job {
   std::uint64_t first_operation = 0;  // of this life
   bool boundary = false;              // this life began where its ranks let new processes in
   std::chrono::milliseconds straggler_deadline{0};
-  RankSet aside;                            // ranks that were late, when this life began
-  std::map<std::uint32_t, Time> looked_in;  // by these: when they were heard last
-  SiteSet sites;                            // of this life
+  RankSet aside;                                 // ranks that were late, when this life began
+  std::map<std::uint32_t, Liveness> looking_in;  // of these
+  SiteSet sites;                                 // of this life
   RankSet joined, left;
   Time since{};
   std::string failure, lost_switch;
@@ -497,9 +497,10 @@ struct Registry::Impl {
     // Ranks that were late then do not know who was in `life`: this daemon does, or one that was in it has joined, too, or
     // new processes in place of all of these.
     bool known = true;
-    const Job* last = nullptr;  // that life as it was here; null: this daemon knows nothing of it
-    bool boundary = false;      // the others let new processes in
-    bool lets_in = false;       // or need them, as they are too few; if not, new processes wait
+    const Job* last =
+        nullptr;            // the latest that joined ranks were in, as it was here; null: this daemon knows nothing of it
+    bool boundary = false;  // the others let new processes in
+    bool lets_in = false;   // or need them, as they are too few; if not, new processes wait
 
     [[nodiscard]] RankSet next() const { return (lets_in ? again.united(fresh) : again).minus(late); }  // members
   };
@@ -515,12 +516,12 @@ struct Registry::Impl {
       found.former = request.members;
       found.aside = request.aside;
     }
+    found.last = last_life(job, found.life);
     if (const Job* const newest = newest_life(job); newest != nullptr && newest->life >= found.life) {
       found.life = newest->life;
       found.former = newest->joined;
       found.aside = newest->aside;
       found.known = true;
-      found.last = newest;
       if (newest->lost) found.aside.erase(*newest->lost);
     }
     for (const auto& [rank, member] : job.ranks) {
@@ -543,22 +544,30 @@ struct Registry::Impl {
     found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
     return found;
   }
-  // The latest life that was here of the job that the ranks were in. An earlier job may have had the same name.
+  // Whether one of the ranks was in that life. An earlier job may have had the same name.
+  [[nodiscard]] static bool continues(const Job& job, const Job& other) {
+    if (other.name != job.name || other.tenant != job.tenant) return false;
+    return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const auto& entry) {
+      const auto& [rank, member] = entry;
+      const auto former = other.ranks.find(rank);
+      return member.request.former_epoch != 0 && former != other.ranks.end() &&
+             former->second.epoch == member.request.former_epoch;
+    });
+  }
+  [[nodiscard]] const Job* last_life(const Job& job, std::uint32_t life) const {
+    for (const auto& [epoch, other] : failed) {
+      if (other.life == life && continues(job, other)) return &other;
+    }
+    return nullptr;
+  }
+  // The latest of the job that was here, though perhaps none of the ranks began it.
   [[nodiscard]] const Job* newest_life(const Job& job) const {
     const Job* newest = nullptr;
-    std::uint64_t lineage = 0;
-    for (const auto& [epoch, other] : failed) {
-      if (other.name != job.name || other.tenant != job.tenant) continue;
-      const auto was_in = [&, &others = other.ranks](const auto& entry) {
-        const auto& [rank, member] = entry;
-        const auto former = others.find(rank);
-        return member.request.former_epoch != 0 && former != others.end() &&
-               former->second.epoch == member.request.former_epoch;
-      };
-      if (std::any_of(job.ranks.begin(), job.ranks.end(), was_in)) lineage = other.lineage;
-    }
-    for (const auto& [epoch, other] : failed) {
-      if (lineage != 0 && other.lineage == lineage && (newest == nullptr || other.life > newest->life)) newest = &other;
+    for (const auto& [epoch, known] : failed) {
+      if (!continues(job, known)) continue;
+      for (const auto& [at, other] : failed) {
+        if (other.lineage == known.lineage && (newest == nullptr || other.life > newest->life)) newest = &other;
+      }
     }
     return newest;
   }
@@ -572,7 +581,7 @@ struct Registry::Impl {
       // New processes may have waited here for long.
       Time first = never;
       for (const auto& [other, member] : job.ranks) {
-        if (member.request.life == all.life) first = std::min(first, member.liveness.heard());
+        if (member.request.life != 0) first = std::min(first, member.liveness.heard());
       }
       return after(first, others_know ? silence_between_lives() : config.heartbeat_timeout);
     }
@@ -618,7 +627,8 @@ struct Registry::Impl {
     if (now < complete_at(job)) return;
     if (job.survivors == 0) return admit(key, job, now);
     const Muster all = muster(job);
-    job.lineage = all.last == nullptr ? 0 : all.last->lineage;
+    const Job* const newest = newest_life(job);
+    job.lineage = newest == nullptr ? 0 : newest->lineage;
     job.joined = all.next();
     job.aside = all.aside;
     if (!all.lets_in) {
@@ -627,7 +637,7 @@ struct Registry::Impl {
     job.life = all.life + 1;
     job.boundary = all.boundary;
     set_aside(job, all.late);
-    job.aside.for_each([&](std::uint32_t rank) { job.looked_in[rank] = now; });
+    job.aside.for_each([&](std::uint32_t rank) { job.looking_in[rank].hear(now); });
     if (job.ranks.size() >= job.survivors && !job.ranks.empty()) admit(key, job, now);
   }
   [[nodiscard]] static std::string ended_without(const Job& job) {
@@ -715,7 +725,7 @@ struct Registry::Impl {
     }
     if (found != jobs.end() && found->second.phase == Phase::running && request.life != 0 &&
         found->second.aside.contains(request.rank)) {
-      found->second.looked_in[request.rank] = now;
+      found->second.looking_in[request.rank].hear(now);
       if (!request.pace.calls) return tell_aside(found->second, ticket);
       request.set_aside = true;
       end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' was late, and has made its call",
@@ -1103,9 +1113,12 @@ void Registry::on_timer(Time now) {
       }
     }
     if (!dead.empty() && dead.back().key == key) continue;
-    const auto gone = std::find_if(job.looked_in.begin(), job.looked_in.end(),
-                                   [&](const auto& each) { return now >= each.second + r.config.heartbeat_timeout; });
-    if (gone != job.looked_in.end()) dead.push_back({key, gone->first, false, r.config.heartbeat_timeout});
+    for (auto& [rank, liveness] : job.looking_in) {
+      liveness.look(now, meant);
+      if (now < liveness.dead_at(r.config.heartbeat_timeout)) continue;
+      dead.push_back({key, rank, false, r.config.heartbeat_timeout});
+      break;
+    }
   }
   for (const auto& [key, rank, closed, silence] : dead) {
     const std::string who = "rank " + std::to_string(rank) + " of job '" + r.jobs.at(key).name + "'";
@@ -1147,7 +1160,8 @@ Time Registry::next_timeout() const {
     for (const auto& [rank, member] : job.ranks) {
       if (!job.left.contains(rank)) next = std::min(next, impl_->dead_at(job, member));
     }
-    for (const auto& [rank, heard] : job.looked_in) next = std::min(next, heard + impl_->config.heartbeat_timeout);
+    for (const auto& [rank, liveness] : job.looking_in)
+      next = std::min(next, liveness.dead_at(impl_->config.heartbeat_timeout));
   }
   for (const auto& [epoch, job] : impl_->failed) next = std::min(next, job.since + remember_failed);
   return next;
