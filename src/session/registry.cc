@@ -497,10 +497,10 @@ struct Registry::Impl {
     // Ranks that were late then do not know who was in `life`: this daemon does, or one that was in it has joined, too, or
     // new processes in place of all of these.
     bool known = true;
-    const Job* last =
-        nullptr;            // the latest that joined ranks were in, as it was here; null: this daemon knows nothing of it
-    bool boundary = false;  // the others let new processes in
-    bool lets_in = false;   // or need them, as they are too few; if not, new processes wait
+    const Job* last = nullptr;  // that life as it was here; null: this daemon knows nothing of it
+    bool begun = true;          // a rank that has joined began it
+    bool boundary = false;      // the others let new processes in
+    bool lets_in = false;       // or need them, as they are too few; if not, new processes wait
 
     [[nodiscard]] RankSet next() const { return (lets_in ? again.united(fresh) : again).minus(late); }  // members
   };
@@ -516,8 +516,9 @@ struct Registry::Impl {
       found.former = request.members;
       found.aside = request.aside;
     }
-    found.last = last_life(job, found.life);
     if (const Job* const newest = newest_life(job); newest != nullptr && newest->life >= found.life) {
+      found.last = newest;
+      found.begun = newest->life == found.life && found.known;
       found.life = newest->life;
       found.former = newest->joined;
       found.aside = newest->aside;
@@ -544,27 +545,19 @@ struct Registry::Impl {
     found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
     return found;
   }
-  // Whether one of the ranks was in that life. An earlier job may have had the same name.
-  [[nodiscard]] static bool continues(const Job& job, const Job& other) {
-    if (other.name != job.name || other.tenant != job.tenant) return false;
-    return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const auto& entry) {
-      const auto& [rank, member] = entry;
-      const auto former = other.ranks.find(rank);
-      return member.request.former_epoch != 0 && former != other.ranks.end() &&
-             former->second.epoch == member.request.former_epoch;
-    });
-  }
-  [[nodiscard]] const Job* last_life(const Job& job, std::uint32_t life) const {
-    for (const auto& [epoch, other] : failed) {
-      if (other.life == life && continues(job, other)) return &other;
-    }
-    return nullptr;
-  }
-  // The latest of the job that was here, though perhaps none of the ranks began it.
+  // The latest that was here of the job that the ranks were in. An earlier job may have had the same name.
   [[nodiscard]] const Job* newest_life(const Job& job) const {
     const Job* newest = nullptr;
+    const auto was_in = [&](const Job& other) {
+      return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const auto& entry) {
+        const auto& [rank, member] = entry;
+        const auto former = other.ranks.find(rank);
+        return member.request.former_epoch != 0 && former != other.ranks.end() &&
+               former->second.epoch == member.request.former_epoch;
+      });
+    };
     for (const auto& [epoch, known] : failed) {
-      if (!continues(job, known)) continue;
+      if (known.name != job.name || known.tenant != job.tenant || !was_in(known)) continue;
       for (const auto& [at, other] : failed) {
         if (other.lineage == known.lineage && (newest == nullptr || other.life > newest->life)) newest = &other;
       }
@@ -585,7 +578,10 @@ struct Registry::Impl {
       }
       return after(first, others_know ? silence_between_lives() : config.heartbeat_timeout);
     }
-    if (last->lost == rank || last->left.contains(rank)) return job.since;
+    if (last->left.contains(rank)) return job.since;
+    // Nobody needs to have died: ranks that turned away from it closed connections, too.
+    if (!all.begun) return after(last->ranks.at(rank).liveness.heard(), silence_between_lives());
+    if (last->lost == rank) return job.since;
     return last->ranks.at(rank).liveness.dead_at(silence_between_lives(), reconnect_allowed_by_survivors);
   }
   // When all ranks that the job waits for have joined or count as dead; `never`: too few have joined.

@@ -1155,6 +1155,36 @@ TEST_F(SurvivorsTest, WaitForASlowRankAlsoWhereTheLastLifeWasNot) {
   EXPECT_EQ(registry.join_outcome(one).value().admission.value().resumption.members, RankSet::first(ranks));
 }
 
+TEST_F(SurvivorsTest, AnOldLifeDoesNotGoOnBesideTheLatest) {
+  const auto first = start();
+  kill(3, first[3]);  // it lives, and was cut off
+  const auto second = admit({again(0, first[0]), again(1, first[1]), again(2, first[2])});
+  kill(2, second[2]);
+  expect_refused({again(3, first[3])}, Refusal::excluded, {"rank 3", "declared dead"});
+  const auto third = admit({again(0, second[0]), again(1, second[1])});
+  EXPECT_EQ(third[0].life, 3U);
+}
+
+// Ranks that turned away from it have closed their connections.
+TEST_F(SurvivorsTest, ALifeThatNobodyBeganSaysOfNobodyThatItDied) {
+  const auto first = start();
+  kill(3, first[3]);
+  const auto second = admit({again(0, first[0]), again(1, first[1]), again(2, first[2])});
+  for (std::uint32_t rank = 0; rank < 3; ++rank) registry.closed(second[rank].job_epoch, rank, second[rank].rank_epoch, now);
+  now = registry.next_timeout();
+  registry.on_timer(now);
+  const std::uint64_t tickets[] = {registry.join(again(0, first[0]), now), registry.join(again(1, first[1]), now)};
+  now += 1s;
+  registry.on_timer(now);
+  EXPECT_FALSE(registry.join_outcome(tickets[0]));
+  const std::uint64_t slow = registry.join(again(2, first[2]), now);
+  for (const std::uint64_t ticket : {tickets[0], tickets[1], slow}) {
+    const auto outcome = registry.join_outcome(ticket);
+    ASSERT_TRUE(outcome && outcome->admission);
+    EXPECT_EQ(outcome->admission->resumption.members, set_of({0, 1, 2}));
+  }
+}
+
 TEST_F(SurvivorsTest, WaitForARankThatIsOnlySlow) {
   const auto first = start();
   kill(2, first[2]);
