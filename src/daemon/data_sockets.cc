@@ -88,12 +88,13 @@ std::uint32_t lanes_of(const DaemonOptions& options) {
   check_threads(options.threads);
   if (options.lanes > 64) throw bad("lanes must be between 0 and 64");
   if (options.lanes != 0 && options.lanes < options.threads) {
-    throw bad("with " + std::to_string(options.lanes) + " lanes, there is nothing to do for " +
-              std::to_string(options.threads) + " threads: a lane has one thread");
+    throw bad(std::to_string(options.lanes) + " lanes are too few for " + std::to_string(options.threads) +
+              " threads, which serve one or more each: give at least as many lanes, or fewer threads");
   }
   // A queue of a network card, or of a host of our own, is one thread's.
   const bool queues = options.data_path != DataPath::sockets;
-  if (queues && options.lanes > options.threads) throw bad("more lanes than threads require the data path sockets");
+  if (queues && options.lanes > options.threads)
+    throw bad("data paths other than sockets have one lane for each thread: omit lanes");
   return options.lanes != 0 ? options.lanes : options.threads;
 }
 
