@@ -362,6 +362,8 @@ void over_each_protocol(const std::function<void(const Options&)>& test) {
   const Aggregator aggregator(small_aggregator());
   const ParameterServer server({});
   Options options = rank_options({aggregator.address()}, 0, 3);
+  // Recovery and shared memory exclude each other, and NETSUM_TEST_SHARED_MEMORY requires the latter.
+  options.protocol = SwitchMl{.shared_memory = SharedMemory::off};
   test(options);
   options.loss = 0.02;
   test(options);
