@@ -5,7 +5,6 @@ NETSUM_SCREENSHOTS=FOLDER playground.py BUILD_FOLDER   builds the page there if 
 """
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import unittest
@@ -148,9 +147,9 @@ class Playground(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    missing = ([] if devtools.program() else ["chromium"]) + ([] if shutil.which("em++") else ["emscripten"])
+    missing = ([] if devtools.program() else ["chromium"]) + ([] if (FOLDER / "playground").is_dir() else ["emscripten"])  # as CMake found
     if missing:
-        print(f"playground: skipped: there is no {' and no '.join(missing)} (apt-get install {' '.join(missing)})", file=sys.stderr)
+        print(f"playground: skipped: there is no {' and no '.join(missing)} (apt-get install {' '.join(missing)}, then scripts/build)", file=sys.stderr)
         sys.exit(77)
     subprocess.run(["cmake", "--build", str(FOLDER), "--target", "playground"], check=True, stdout=subprocess.DEVNULL)
     unittest.main()
