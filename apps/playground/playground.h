@@ -32,7 +32,7 @@ class Playground {
   Playground& operator=(const Playground&) = delete;
 
   // "s": what comes next. "w20": what comes within 20 ms. And of the packet with the number 3: "d3" it arrives now; "x3" it
-  // is lost; "c3" a copy of it is under way, too; "l3" it arrives 50 ms later. Several have dots between them. False: one of
+  // is lost; "c3" a copy of it is in flight, too; "l3" it arrives 50 ms later. Several have dots between them. False: one of
   // them did nothing, and those behind it were left out.
   bool act(std::string_view actions);
 
@@ -41,7 +41,7 @@ class Playground {
   static constexpr unsigned steps = 8;
   [[nodiscard]] std::string walk(unsigned step) const;
 
-  // Times are in ms from the beginning. A rank's value for a chunk is one decimal digit: a sum shows who is in it.
+  // Times are in ms from the beginning. A rank's value for a chunk is one decimal digit: a sum shows which ranks are in it.
   [[nodiscard]] std::string state() const;                                     // JSON
   [[nodiscard]] std::optional<double> next() const;                            // when something comes; nothing: never
   [[nodiscard]] std::uint32_t sum(std::size_t rank, std::size_t chunk) const;  // that the rank has taken; 0: none yet
@@ -96,7 +96,7 @@ class Playground {
   std::optional<sim::Network> network_;
   std::variant<model::RealSwitch, model::Published<false>> switch_;
   std::vector<Rank> ranks_;
-  std::vector<Packet> packets_;  // under way, by number
+  std::vector<Packet> packets_;  // in flight, by number
   std::uint32_t packets_sent_ = 0;
   Time now_;
   std::deque<std::string> log_;
