@@ -26,7 +26,10 @@ class Playground(unittest.TestCase):
     def open(self, run=""):
         self.browser.open("about:blank")
         self.browser.open(f"file://{FOLDER}/playground/index.html{run}")
-        cli.until(lambda: self.browser.value("typeof state !== 'undefined' && !!state"), 20, "the page's first state")
+        try:
+            cli.until(lambda: self.browser.value("typeof state !== 'undefined' && !!state"), 60, "the page's first state")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.browser.complaints()}") from None
 
     def tearDown(self):
         self.assertEqual(self.browser.complaints(), [])
