@@ -121,7 +121,7 @@ class Playground(unittest.TestCase):
         for key in "dclcs":
             self.key(key)
         self.assertEqual(self.actions(), "d2.x3.c4.l4.c4.s")
-        self.assertEqual(self.rows("slots")[0], ["0/0", "1", "012", "10", "gathers"])
+        self.assertEqual(self.rows("slots")[0], ["0/0", "1", "012", "11", "gathers"])
         self.key(" ")
         self.assertEqual(self.text("play"), "Pause")
         self.browser.value("new Promise((done) => setTimeout(done, 400))")
