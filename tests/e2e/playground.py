@@ -107,6 +107,8 @@ class Playground(unittest.TestCase):
         self.assertEqual(self.browser.value("core.state()"), before)
         self.finish()
         self.assertEqual(self.text("verdict"), "Every rank has every sum, and each is right.")
+        self.open("#rule=published&seed=25&do=" + ".".join(["s"] * 300))  # as the same seed does outside of a browser
+        self.assertIn("Wrong: ", self.text("verdict"))
         self.open("#rule=netsum&seed=8&do=d0.d0.d1")
         self.assertIn("asks for “d0”", self.text("verdict"))
         self.assertEqual(self.actions(), "d0")
