@@ -387,8 +387,8 @@ class World {
 };
 
 const char* name_of(World::Kind kind) {
-  constexpr const char* names[] = {"join", "admitted", "call", "result", "hear", "die",
-                                   "alarm", "restart", "wake", "tick", "late"};
+  constexpr const char* names[] = {"join",  "admitted", "call", "result", "hear", "die",
+                                   "alarm", "restart",  "wake", "tick",   "late"};
   return names[static_cast<std::size_t>(kind)];
 }
 

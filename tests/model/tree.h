@@ -51,9 +51,7 @@ class TreeSwitches {
     return endpoint.address[15] > switch_host - nodes_.size() && endpoint.address[15] <= switch_host;
   }
   // The root, then the leaves.
-  [[nodiscard]] std::vector<const switchml::Switch::Job*> jobs() const
-    requires(!is_chip)
-  {
+  [[nodiscard]] std::vector<const switchml::Switch::Job*> jobs() const requires(!is_chip) {
     std::vector<const switchml::Switch::Job*> all{&nodes_.back().machine.job(job_epoch)};
     for (std::size_t i = 0; i + 1 < nodes_.size(); ++i) all.push_back(&nodes_[i].machine.job(job_epoch));
     return all;

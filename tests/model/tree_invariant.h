@@ -1,5 +1,5 @@
-// The invariant that proof/trees.py proves of the rule, of one slot of the real objects of a tree: clause by clause, with the
-// same names (docs/proof.md).
+// The invariant that proof/trees.py proves of the rule, of one slot of the real objects of a tree: clause by clause, with
+// the same names (docs/proof.md).
 #pragma once
 
 #include <algorithm>
@@ -98,8 +98,8 @@ inline void check_invariant(const TreeState& tree) {
     }
     const auto &of_newest = node.versions[now], &of_last = node.versions[old];
     if (of_newest.used) {
-      clause("newest round", newest && of_newest.held == *newest ? !of_newest.final
-                                                                 : of_newest.final && began && of_newest.held < last);
+      clause("newest round",
+             newest && of_newest.held == *newest ? !of_newest.final : of_newest.final && began && of_newest.held < last);
     }
     clause("last round", of_last.used == began && (!began || (of_last.held == last && of_last.whole())));
     clause("final above", !began || !of_last.final || final_above(number));
@@ -112,8 +112,8 @@ inline void check_invariant(const TreeState& tree) {
       clause("seen", !version.went || number != 0);
       clause("waits for somebody", !version.used || version.whole() || bits < node.children.size());
       clause("sum", version.sum_is_right);
-      clause("never refused", !version.used || !version.went || version.final ||
-                                  accepts(nodes[node.parent], v, version.held));
+      clause("never refused",
+             !version.used || !version.went || version.final || accepts(nodes[node.parent], v, version.held));
     }
     for (std::size_t child = 0; child < node.children.size(); ++child) {
       const bool has = holds_newest(node) && of_newest.seen[child];
@@ -126,8 +126,8 @@ inline void check_invariant(const TreeState& tree) {
     clause(about.is_result ? "results" : "contributions", about.sum_is_right);
     if (about.is_result) {
       clause("results", began && !sender.is_rank() && about.round <= last);
-      clause("results", about.round != last ||
-                            (about.version == old && sender.versions[old].final && final_above(packet.sender)));
+      clause("results",
+             about.round != last || (about.version == old && sender.versions[old].final && final_above(packet.sender)));
     } else if (about.round == newest) {
       clause("contributions", about.version == now && gave(packet.sender) && final_above(packet.sender));
     } else {
