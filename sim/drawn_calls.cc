@@ -11,6 +11,7 @@ Time DrawnCalls::next(std::uint64_t number, std::size_t pending, Time now, Rando
     witness_.straggled();
     gap += plan_.straggle_for;
   }
+  gap += late_;
   return now + gap;
 }
 

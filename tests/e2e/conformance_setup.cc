@@ -1,7 +1,7 @@
-// Sets netsum up for conformance/run (docs/conformance.md): reads a job as a line of JSON, answers where it is, and ends with
-// its input.
-//   conformance_setup HOST:PORT    this daemon gets the job: all ranks join there, or (ATP) it is told of the job as a switch
-//   conformance_setup              a worker of SwitchML, here
+// Sets netsum up for conformance/run (docs/conformance.md): reads a job as a line of JSON, answers where it is, and ends
+// with its input.
+//   conformance_setup HOST:PORT    this daemon gets the job: all ranks join there, or (ATP) it is told of the job as a
+//   switch conformance_setup              a worker of SwitchML, here
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -127,7 +127,8 @@ void join(const Json& job, const std::string& address) {
                 {"incarnation", jobs::incarnation_of(admission.job_epoch, 0)}});
   while (!ended(seconds(1))) {
     for (std::size_t rank = 0; rank < ranks; ++rank)
-      static_cast<void>(clients[rank].heartbeat(admission.job_epoch, requests[rank].rank, admissions[rank].rank_epoch, patience));
+      static_cast<void>(
+          clients[rank].heartbeat(admission.job_epoch, requests[rank].rank, admissions[rank].rank_epoch, patience));
   }
   for (std::size_t rank = 0; rank < ranks; ++rank)
     clients[rank].leave({admission.job_epoch, requests[rank].rank, admissions[rank].rank_epoch, {}}, patience);
@@ -151,7 +152,8 @@ void install(const Json& job, const std::string& address) {
   own.own = lane;
   for (std::size_t rank = 0; rank < epochs.size(); ++rank) {
     const std::uint64_t cookie = cookie_of(job["sockets"][std::to_string(rank)], lane);
-    own.children.push_back({endpoint_in(job["ranks"][rank]), false, epochs[rank], {static_cast<std::uint32_t>(rank)}, cookie, {}});
+    own.children.push_back(
+        {endpoint_in(job["ranks"][rank]), false, epochs[rank], {static_cast<std::uint32_t>(rank)}, cookie, {}});
   }
   testing::RawChannel channel(options);
   const auto tell = [&] {
@@ -233,7 +235,8 @@ void work(const Json& job) {
       socklen_t length = sizeof from;
       const ssize_t got = recvfrom(own.number(), bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&from), &length);
       if (got < 0) continue;
-      const RxView view{std::span<const std::byte>(bytes).first(static_cast<std::size_t>(got)), transport::endpoint_of(from)};
+      const RxView view{std::span<const std::byte>(bytes).first(static_cast<std::size_t>(got)),
+                        transport::endpoint_of(from)};
       lane->on_packets(std::span(&view, 1), now(), sink);
     }
     if (now() >= lane->next_timeout()) lane->on_timer(now(), sink);
