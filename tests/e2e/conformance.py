@@ -17,6 +17,15 @@ import cli_support as cli
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KIT, PUBLISHED = ROOT / "conformance/run", f"{sys.executable} {ROOT}/conformance/published.py"
 SETUP = None
+RING = "id=0,ranks=2,packets=2,window=2,mtu=256,dtype=int32,layout=netsum,order=arrival"
+# Two interfaces of hosts, whose other ends are the bump's.
+BETWEEN_INTERFACES = """set -e
+for i in 0 1; do ip link add h$i type veth peer name b$i; ip link set h$i addrgenmode none up; ip link set b$i addrgenmode none up; done
+exec 3< <(exec "$1" bump --port eth:b0 --port eth:b1 --ring "$2" --hosts 10.77.0.1,10.77.0.2); bump=$!
+read -r ready <&3
+"$3" "$4" --ethernet h0,h1 --patience 10 && code=0 || code=$?
+kill $bump
+exit $code"""
 
 
 def kit(*arguments, code=0):
@@ -39,11 +48,18 @@ class Ours(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             ends = [(f"{folder}/host{rank}", f"{folder}/bump{rank}") for rank in range(2)]
             ports = [word for host, bump in ends for word in ("--port", f"qemu:{bump},{host}")]
-            rings = "id=0,ranks=2,packets=2,window=2,mtu=256,dtype=int32,layout=netsum,order=arrival"
-            with cli.Process("bump", *ports, "--ring", rings, "--hosts", "10.77.0.1,10.77.0.2") as bump:
+            with cli.Process("bump", *ports, "--ring", RING, "--hosts", "10.77.0.1,10.77.0.2") as bump:
                 bump.wait_line(bump.out, "ready")
                 printed = kit("--ethernet", ",".join(":".join(end) for end in ends), "--patience", 10)
         self.assertRegex(printed, r"\n(\d+) of \1 schedules passed\n$")
+
+    def test_the_bump_between_interfaces(self):
+        if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0:
+            self.skipTest("network namespaces are not permitted here")
+        result = subprocess.run(["unshare", "-n", "bash", "-c", BETWEEN_INTERFACES, "bash", cli.NETSUM, RING, sys.executable, str(KIT)],
+                                capture_output=True, text=True, timeout=60, env=cli.environment())
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("3 of 3 schedules passed", result.stdout)
 
     def test_the_worker(self):
         self.assertRegex(kit("--setup", SETUP, "--role", "worker", "--patience", 10), r"\n(\d+) of \1 schedules passed\n$")
