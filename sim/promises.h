@@ -22,6 +22,6 @@ struct Promise {
 
 // Within this time of a rank's death each other rank that ran has an error that names it. Where nothing reaches a rank that
 // is still heard, it has to notice first.
-inline constexpr Duration notice_bound = std::chrono::seconds(5), deaf_notice_bound = std::chrono::seconds(10);
+inline constexpr Duration notice_bound = std::chrono::seconds(5), deaf_notice_bound = std::chrono::seconds(15);
 
 }  // namespace netsum::sim

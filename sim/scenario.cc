@@ -151,7 +151,7 @@ void draw_patience(const Scenario& scenario, JobPlan& job, std::uint32_t index) 
   const Limits& limits = scenario.settings.limits;
   Random random(derive(scenario.seed, Label::of_recovery + index));
   const bool dead = scenario.settings.profile == Profile::dead_link;
-  if (dead) job.operation_deadline = seconds(random.between(5, 20));
+  if (dead) job.operation_deadline = seconds(random.between(15, 30));
   if (scenario.settings.profile == Profile::slow_rank) job.straggle = 0;
   if (scenario.settings.profile == Profile::lossy_lane || random.chance(dead ? 0.3 : 0.7) || job.workers < 2) return;
   job.recovers = true;

@@ -153,7 +153,12 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
   // Processes that are started again may meet each other's ends.
   const bool first = erred_.insert({job, rank}).second || error.code() == ErrorCode::deadline;
   const auto& lasting = scenario_.lasting;
-  const bool knows = names_missing_ || (lasting && lasting->reach == LastingFault::Reach::cable);
+  // Behind one of several aggregators a rank joins again without it, and all others with it. Of values that pass switches
+  // unsummed nobody says whose are missing.
+  const bool cable = lasting && lasting->reach == LastingFault::Reach::cable;
+  const bool elsewhere = lasting && lasting->reach == LastingFault::Reach::path && scenario_.aggregators > 1;
+  const bool knows =
+      cable || (names_missing_ && !elsewhere && text.find("has no answer from aggregator") == std::string::npos);
   if (first && knows && lasting && lasting->kind == Fault::dead_link && lasting->job == job && lasting->rank != rank &&
       std::find(named.begin(), named.end(), lasting->rank) == named.end() &&
       text.find("the job did not become complete in time") == std::string::npos) {

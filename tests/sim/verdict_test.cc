@@ -181,7 +181,7 @@ TEST(Verdict, WhereALinkIsDeadForEverAnErrorNamesTheRankBehindIt) {
   Scenario s = scenario(Profile::dead_link);
   s.lasting = LastingFault{.kind = Fault::dead_link, .rank = 1};
   const Error right(ErrorCode::deadline, "job 'job0', rank 0: operation 0 waits for rank 1"),
-      wrong(ErrorCode::deadline, "job 'job0', rank 0: operation 0 has no answer from aggregator switch0");
+      wrong(ErrorCode::deadline, "job 'job0', rank 0: operation 0 waits for rank 2");
   const auto judge = [&](const Error& error, std::uint32_t rank) {
     Verdict verdict(s);
     verdict.rank_disturbed(0, 1);
@@ -190,6 +190,11 @@ TEST(Verdict, WhereALinkIsDeadForEverAnErrorNamesTheRankBehindIt) {
   EXPECT_NO_THROW(judge(right, 0));
   EXPECT_THROW(judge(wrong, 0), Violation);
   EXPECT_NO_THROW(judge(wrong, 1)) << "it cannot know whose link it is";
+  s.lasting->reach = LastingFault::Reach::packets;
+  EXPECT_THROW(judge(wrong, 0), Violation);
+  s.lasting->reach = LastingFault::Reach::path;
+  s.aggregators = 2;
+  EXPECT_NO_THROW(judge(wrong, 0)) << "all join again";
 }
 
 TEST(Verdict, ACallThatARankDidNotIssueHasNoResult) {
