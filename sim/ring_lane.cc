@@ -35,7 +35,8 @@ std::span<float> RingLane::values(const Active& active, const Piece& piece, std:
 }
 
 bool RingLane::submit(const stream::Operation& operation, Time now, Sink& sink) {
-  NETSUM_CHECK(operation.collective == stream::Collective::all_reduce && operation.dtype == DType::float32);
+  NETSUM_CHECK(operation.collective == stream::Collective::all_reduce && operation.dtype == DType::float32 &&
+               operation.out == nullptr);
   Active& active = active_[operation.number];
   active.operation = operation;
   submitted_ = operation.number + 1;

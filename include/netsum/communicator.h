@@ -130,7 +130,7 @@ struct Options {
   std::chrono::milliseconds operation_deadline{300'000};  // for operations without their own deadline
   // How long the ranks wait for a rank that died or left to be started again, and for aggregators that died; then they go on
   // with the interrupted operation (docs/operate-failures.md). 0: a death ends the job. Either all ranks give 0 or none
-  // does. Costs a copy of each tensor before and after its operation.
+  // does. Costs memory for each result, from which it is copied when its call ends; until then a tensor has its input.
   std::chrono::milliseconds recovery{0};
   // Fewest ranks with which the job goes on without those that have died, at once (docs/elastic.md); it waits for `recovery`
   // only if fewer are left. 0: it waits for all. All ranks give the same. With several aggregators more than half of all

@@ -32,6 +32,9 @@ void or_bytes(std::byte* mask, const std::byte* other, std::size_t count);
 // As memcpy(), for long memory that is not read soon: the stores bypass the caches, and neither load nor evict lines. Later
 // stores become visible after them.
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes);
+// Bytes of a tensor from which it has left the caches, at least in part, when an operation on it ends: other ranks of the
+// host have theirs there.
+inline constexpr std::size_t beyond_caches_from = std::size_t{4} << 20;
 
 // One pass over a block: its largest_exponent(), and whether any element is not finite.
 struct BlockScan {

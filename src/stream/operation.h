@@ -26,7 +26,8 @@ struct Operation {
   // reduce-scatter and all-gather: as many parts as ranks. Part i is the sum that rank i takes, or what rank i gives.
   std::uint32_t parts = 1;
   std::uint32_t part = 0;  // which of the call's parts this is, as an operation of its own (part_of)
-  void* out = nullptr;     // results, if not in `data`: this rank's part (reduce-scatter), or all parts (all-gather)
+  void* out =
+      nullptr;  // results, if not in `data`: of a reduction, this rank's part (reduce-scatter), all parts (all-gather)
   WireFormat wire = WireFormat::native;
   bool nearest = false;      // this rank rounds what travels in blocks to nearest, not by chance
   bool fixed_point = false;  // floats travel as block fixed point, whatever `wire` says: a chip adds nothing else (SwitchML)

@@ -4,13 +4,14 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/kernels.h"
 #include "stream/tensor.h"
 
 namespace netsum::stream {
 namespace {
 
 std::size_t tensor_bytes(const Operation& call) {
-  NETSUM_CHECK(whole(call));  // every rank has the same result, in place of its input
+  NETSUM_CHECK(call.parts == 1 && call.collective != Collective::reduce);  // every rank has the same result
   if (call.collective == Collective::barrier) return 0;
   return call.collective == Collective::broadcast ? call.elements : call.elements * bytes_of(call.dtype);
 }
@@ -125,9 +126,7 @@ std::vector<Operation> OperationLog::resume(const Resumption& resumption) {
     entry.replaying = entry.finished && number >= resumption.first;
     if (number < resumption.first) continue;
     NETSUM_CHECK(!entry.finished || resumption.replays.contains(number));
-    if (!entry.finished) copy(entry.call.data, entry.bytes.memory.get(), entry.bytes.size);
-    operations.push_back(as_sent(entry.call));
-    if (entry.finished) operations.back().data = entry.bytes.memory.get();
+    operations.push_back(as_sent(entry));
   }
   return operations;
 }
@@ -138,14 +137,17 @@ Operation OperationLog::issue(const Operation& call) {
   Entry& entry = entries_[call.number];
   entry.call = call;
   entry.bytes = take(tensor_bytes(call));
-  copy(entry.bytes.memory.get(), call.data, entry.bytes.size);
-  return as_sent(call);
+  return as_sent(entry);
 }
 
 RankSet OperationLog::finish(std::uint64_t number) {
   Entry& entry = entries_.at(number);
   if (!entry.finished) {
-    copy(entry.bytes.memory.get(), entry.call.data, entry.bytes.size);
+    if (entry.bytes.size >= kernels::beyond_caches_from) {
+      kernels::copy_past_caches(static_cast<std::byte*>(result_of(entry.call)), entry.bytes.memory.get(), entry.bytes.size);
+    } else {
+      copy(result_of(entry.call), entry.bytes.memory.get(), entry.bytes.size);
+    }
     bytes_kept_ += entry.bytes.size;
     entry.summed = resumption_.replays.contains(number) ? set_of(resumption_.summed, number) : resumption_.members;
   }
@@ -187,10 +189,18 @@ void OperationLog::forget() {
 
 // A call that already has a result is sent as a broadcast of the result. The call's signature is in the tag, so mismatched
 // calls are still detected. A broadcast from a rank that is gone comes from the next one that is there.
-Operation OperationLog::as_sent(const Operation& call) const {
+Operation OperationLog::as_sent(const Entry& entry) const {
+  const Operation& call = entry.call;
+  std::byte* const result = entry.bytes.memory.get();
   const auto found = resumption_.replays.find(call.number);
   if (found == resumption_.replays.end()) {
     Operation sent = call;
+    if (reduces(call)) {
+      sent.out = result;
+    } else {
+      copy(result, call.data, entry.bytes.size);
+      sent.data = result;
+    }
     if (const RankSet& members = resumption_.members; !members.empty())
       sent.root = members.place_of(call.root) % members.size();
     return sent;
@@ -201,7 +211,7 @@ Operation OperationLog::as_sent(const Operation& call) const {
   replay.elements = tensor_bytes(call);
   replay.root = found->second;
   replay.tag = signature_of(call, 0);
-  replay.data = call.data;
+  replay.data = result;
   return replay;
 }
 

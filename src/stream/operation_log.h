@@ -1,5 +1,5 @@
-// A rank's log of its calls, so that a job can go on after one of its processes died: the inputs of calls without a result,
-// which are sent again, and the latest results, for ranks that did not get them (ATP §A.3).
+// A rank's log of its calls, so that a job can go on after one of its processes died: those without a result, which are sent
+// again, and the latest results, for ranks that did not get them (ATP §A.3).
 //
 // The paper restarts "from the earliest sequence number that is yet to be aggregated". But a restarted worker may compute
 // different values, and one tensor could mix two gradients. So recovery restarts at operations: if any rank has an
@@ -66,15 +66,15 @@ class OperationLog {
 
   [[nodiscard]] Progress progress() const;
 
-  // The ranks have agreed where to resume. Restores the inputs in the tensors of calls without a result, and returns the
-  // operations to send for the calls so far, in order. Some are replays. If this rank has a replay's result, the number
-  // belongs to no pending call, and the operation points at the log's memory.
+  // The ranks have agreed where to resume. Returns the operations to send for the calls so far, in order. Some are replays.
+  // If this rank has a replay's result, the number belongs to no pending call.
   [[nodiscard]] std::vector<Operation> resume(const Resumption& resumption);
 
-  // The next call: keeps its input, and returns the operation to send.
+  // The next call. Returns the operation to send: its results go into the log's memory, so that the call's input is there
+  // until it ends.
   [[nodiscard]] Operation issue(const Operation& call);
 
-  // The operation sent under this number has ended: the call has its result, or the replay of this rank's result is over.
+  // The operation sent under this number has ended: the call gets its result, or the replay of this rank's result is over.
   // Returns the ranks whose values the result has in it; empty: all.
   RankSet finish(std::uint64_t number);
 
@@ -91,7 +91,7 @@ class OperationLog {
   };
   struct Entry {
     Operation call;
-    Bytes bytes;     // the input; once finished, the result
+    Bytes bytes;     // the result, once finished
     RankSet summed;  // of a result
     bool finished = false;
     bool replaying = false;
@@ -99,7 +99,7 @@ class OperationLog {
 
   static constexpr std::size_t most_spare = 4, least_spare = std::size_t{64} << 10;  // bytes
 
-  [[nodiscard]] Operation as_sent(const Operation& call) const;
+  [[nodiscard]] Operation as_sent(const Entry& entry) const;
   [[nodiscard]] Bytes take(std::size_t size);
   void forget();
 

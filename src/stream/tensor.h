@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "stream/operation.h"
 
@@ -57,6 +58,11 @@ template <class T>
   return operation.parts == 1 && operation.out == nullptr;
 }
 
+// Where the result of one that has no parts goes.
+[[nodiscard]] inline void* result_of(const Operation& operation) {
+  return operation.out != nullptr ? operation.out : operation.data;
+}
+
 // One part as an operation of its own: an all-reduce whose values `rank` gives, or takes, or a broadcast from the rank whose
 // part it is.
 [[nodiscard]] inline Operation part_of(const Operation& operation, std::uint32_t rank, std::uint32_t part, bool taken) {
@@ -81,6 +87,19 @@ template <class T>
   }
   return view;
 }
+
+// An operation that is whole, or a part of one as an operation of its own. Only that is a copy, as each packet asks.
+class Seen {
+ public:
+  Seen(const Operation& operation, std::uint32_t rank, std::uint32_t part, bool as_taken) : operation_(&operation) {
+    if (!whole(operation)) part_ = part_of(operation, rank, part, as_taken);
+  }
+  operator const Operation&() const { return part_ ? *part_ : *operation_; }
+
+ private:
+  const Operation* operation_;
+  std::optional<Operation> part_;
+};
 
 // An all-gather's own part, of which the network brings nothing: bytes [begin, begin + most) into place.
 inline void keep_own(const Operation& operation, std::uint32_t part, std::uint64_t begin, std::uint64_t most) {

@@ -4,7 +4,9 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 
 #include "fuzz/harness.h"
 #include "fuzz/under_way.h"
@@ -19,17 +21,21 @@ struct Cluster {
   explicit Cluster(FuzzedDataProvider& input) : job(input.ConsumeIntegralInRange<std::uint32_t>(1, 3)) {
     for (std::size_t number = 0; number < operations; ++number) {
       const std::size_t elements = input.ConsumeIntegralInRange<std::size_t>(0, 400);
-      floats[number] = input.ConsumeBool();
+      const auto kind = input.ConsumeIntegral<std::uint8_t>();
+      floats[number] = kind % 2 != 0;
+      if (floats[number]) wires[number] = std::array{WireFormat::native, WireFormat::int8, WireFormat::int4}[kind / 2 % 3];
       for (std::size_t rank = 0; rank < 2; ++rank) {
         tensors[rank][number].resize(elements);
         for (std::size_t i = 0; i < elements; ++i) tensors[rank][number][i] = contribution(rank, number, i);
+        if (kind >= 128) apart[rank][number].resize(elements);
       }
     }
   }
 
   // Powers of two apart between ranks and operations: a part that is missing, foreign or counted twice shows in the sum.
-  [[nodiscard]] static std::int32_t value(std::size_t rank, std::size_t number, std::size_t i) {
-    return static_cast<std::int32_t>((i % 251 + 1) << (rank == 0 ? 0 : 9) << (2 * number));
+  // What is rounded to few bits is the same on both.
+  [[nodiscard]] std::int32_t value(std::size_t rank, std::size_t number, std::size_t i) const {
+    return static_cast<std::int32_t>((i % 251 + 1) << (rank == 0 || rounds_blocks(wires[number]) ? 0 : 9) << (2 * number));
   }
   [[nodiscard]] std::int32_t contribution(std::size_t rank, std::size_t number, std::size_t i) const {
     const std::int32_t number_value = value(rank, number, i);
@@ -40,6 +46,25 @@ struct Cluster {
     return floats[number] ? std::bit_cast<std::int32_t>(static_cast<float>(sum)) : sum;
   }
 
+  [[nodiscard]] const std::vector<std::int32_t>& results(std::size_t rank, std::size_t number) const {
+    return apart[rank][number].empty() ? tensors[rank][number] : apart[rank][number];
+  }
+  // Rounded to nearest, by steps that are an eighth of a block's largest value or shorter, of 4 bits a half of it.
+  void check_rounded(std::size_t rank, std::size_t number) const {
+    const std::vector<std::int32_t>& own = results(rank, number);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      std::int32_t largest = 0;
+      for (std::size_t j = i / 64 * 64; j < std::min(own.size(), i / 64 * 64 + 64); ++j) {
+        largest = std::max(largest, value(rank, number, j));
+      }
+      const float most = (wires[number] == WireFormat::int4 ? 0.75F : 0.125F) * static_cast<float>(largest);
+      const float exact = std::bit_cast<float>(expected(number, i));
+      fuzz::check(std::abs(std::bit_cast<float>(own[i]) - exact) <= most, "the rounded sum is near");
+    }
+    const std::size_t other = 1 - rank;
+    fuzz::check(!completed[other][number] || results(other, number) == own, "ranks have the same bits");
+  }
+
   void submit(std::size_t rank) {
     const std::size_t number = submitted[rank];
     if (number == operations) return;
@@ -48,6 +73,9 @@ struct Cluster {
     operation.dtype = floats[number] ? DType::float32 : DType::int32;
     operation.elements = tensors[rank][number].size();
     operation.data = tensors[rank][number].data();
+    if (!apart[rank][number].empty()) operation.out = apart[rank][number].data();
+    operation.wire = wires[number];
+    operation.nearest = true;
     fuzz::check(job.workers[rank].submit(operation, now, outboxes[rank]), "an operation is taken");
     ++submitted[rank];
     settle(rank);
@@ -85,8 +113,12 @@ struct Cluster {
     for (const std::uint64_t number : job.workers[rank].take_completed()) {
       fuzz::check(number < operations && !completed[rank][number], "an operation completes once");
       completed[rank][number] = true;
+      if (rounds_blocks(wires[number]) && tensors[rank][number].size() > stream::most_plain_floats) {
+        check_rounded(rank, number);
+        continue;
+      }
       for (std::size_t i = 0; i < tensors[rank][number].size(); ++i) {
-        fuzz::check(tensors[rank][number][i] == expected(number, i), "the sum is right");
+        fuzz::check(results(rank, number)[i] == expected(number, i), "the sum is right");
       }
     }
     fuzz::check(!job.workers[rank].failure(), "ranks that agree do not fail");
@@ -105,7 +137,8 @@ struct Cluster {
                                      {fuzz::endpoint_of(1), under_way.sent},
                                      {fuzz::endpoint_of(255), under_way.sent}};
   bool floats[operations] = {};
-  std::vector<std::int32_t> tensors[2][operations];  // bits of int32 or float32
+  WireFormat wires[operations] = {};
+  std::vector<std::int32_t> tensors[2][operations], apart[2][operations];  // bits of int32 or float32
   std::size_t submitted[2] = {};
   bool completed[2][operations] = {};
 };

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <random>
 
+#include "stream/tensor.h"
+
 namespace netsum::stream {
 namespace {
 
@@ -30,11 +32,19 @@ void set(Tensor& tensor, float value) {  // in place
   std::fill(tensor.begin(), tensor.end(), value);
 }
 
+float* result_in(const Operation& sent) {
+  return static_cast<float*>(result_of(sent));
+}
+
+// Results of the network, where the log wants them.
+void give(const Operation& sent, std::size_t elements, float value) {
+  std::fill_n(result_in(sent), elements, value);
+}
+
 struct Log : OperationLog {
   explicit Log(std::size_t memory = 1 << 20) : OperationLog(memory) { EXPECT_TRUE(resume({}).empty()); }
   void run(std::uint64_t number, Tensor& tensor, float result) {
-    static_cast<void>(issue(call(number, tensor)));
-    set(tensor, result);
+    give(issue(call(number, tensor)), tensor.size(), result);
     finish(number);
   }
 };
@@ -51,9 +61,11 @@ TEST(OperationLog, WhatHasNoResultIsSentAgainWithItsInput) {
   Log log;
   Tensor done = filled(3, 1), half = filled(4, 2), untouched = filled(5, 3);
   log.run(0, done, 10);
-  EXPECT_EQ(log.issue(call(1, half)).data, half.data());
+  EXPECT_EQ(done, filled(3, 10));
+  const Operation sent = log.issue(call(1, half));
+  EXPECT_EQ(sent.data, half.data());
+  give(sent, 2, 99);  // of some chunks
   static_cast<void>(log.issue(call(2, untouched)));
-  set(half, 99);  // results of some chunks, in place
   set(done, 77);  // the caller's again
   EXPECT_EQ(log.progress(), (Progress{1, 0, {}}));
 
@@ -61,9 +73,41 @@ TEST(OperationLog, WhatHasNoResultIsSentAgainWithItsInput) {
   ASSERT_EQ(again.size(), 2U);
   EXPECT_EQ(again[0].number, 1U);
   EXPECT_EQ(again[0].collective, Collective::all_reduce);
+  EXPECT_EQ(again[0].data, half.data());
   EXPECT_EQ(half, filled(4, 2));
   EXPECT_EQ(untouched, filled(5, 3));
   EXPECT_EQ(done, filled(3, 77)) << "no business of the log's any more";
+  give(again[0], 4, 8);
+  log.finish(1);
+  EXPECT_EQ(half, filled(4, 8));
+}
+
+// What a rank gives of a broadcast when its root has died is its own, and not half of the root's.
+TEST(OperationLog, ABroadcastIsSentAgainWithWhatTheCallerHas) {
+  Log log;
+  Tensor tensor = filled(4, 1);
+  Operation broadcast = call(0, tensor);
+  broadcast.collective = Collective::broadcast;
+  broadcast.elements = 4 * sizeof(float);
+  give(log.issue(broadcast), 2, 99);
+  const auto again = log.resume({0, {}});
+  EXPECT_EQ(Tensor(result_in(again[0]), result_in(again[0]) + 4), filled(4, 1));
+  EXPECT_EQ(tensor, filled(4, 1));
+  give(again[0], 4, 8);
+  log.finish(0);
+  EXPECT_EQ(tensor, filled(4, 8));
+}
+
+TEST(OperationLog, AResultGoesWhereTheCallWantsIt) {
+  Log log;
+  Tensor in = filled(4, 1), out = filled(4, 2);
+  Operation apart = call(0, in);
+  apart.out = out.data();
+  give(log.issue(apart), 4, 8);
+  EXPECT_EQ(out, filled(4, 2)) << "as long as the call may have to be sent again";
+  log.finish(0);
+  EXPECT_EQ(in, filled(4, 1));
+  EXPECT_EQ(out, filled(4, 8));
 }
 
 TEST(OperationLog, AResultThatOthersLackIsBroadcastFromItsCopy) {
@@ -90,7 +134,8 @@ TEST(OperationLog, ACallThatOthersHaveTheResultOfBecomesItsBroadcast) {
   const auto sent = log.resume({0, {{0, 1}, {1, 1}}});
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(sent[0].collective, Collective::broadcast);
-  EXPECT_EQ(sent[0].data, first.data());
+  give(sent[0], 2, 8);
+  EXPECT_EQ(first, filled(2, 1)) << "the rank that has the result may die too";
   const Operation later = log.issue(call(1, second));
   EXPECT_EQ(later.collective, Collective::broadcast) << "it was not called yet when the ranks agreed";
   Tensor third = filled(2, 3);
@@ -195,10 +240,11 @@ TEST(OperationLog, MemoryOfEarlierCallsHoldsLaterOnes) {
   Log log(0);
   Tensor large = filled(40'000, 1), small = filled(30'000, 7);
   for (std::uint64_t number = 0; number < 4; ++number) log.run(number, large, 2);
-  static_cast<void>(log.issue(call(4, small)));
-  set(small, 9);  // results of some chunks
+  const float* const earlier = result_in(log.issue(call(4, small)));
   static_cast<void>(log.resume({4, {}}));
-  EXPECT_EQ(small, filled(30'000, 7));
+  log.finish(4);
+  log.run(5, small, 2);
+  EXPECT_EQ(earlier, result_in(log.issue(call(6, small))));
 }
 
 TEST(OperationLog, NothingIsForgottenWhileItIsReplayed) {
@@ -271,6 +317,7 @@ TEST(OperationLog, RanksThatAreApartComeTogether) {
     constexpr std::uint64_t operations = 12;
     std::array<Log, 3> logs;
     std::array<std::vector<Tensor>, 3> tensors;
+    std::array<std::array<Operation, operations>, 3> sent{};
     std::array<std::array<bool, operations>, 3> has{};
     for (auto& each : tensors) each.resize(operations);
     std::array<std::uint64_t, 3> issued{};
@@ -282,7 +329,7 @@ TEST(OperationLog, RanksThatAreApartComeTogether) {
         for (; issued[rank] < until; ++issued[rank]) {
           const std::uint64_t number = issued[rank];
           tensors[rank][number] = filled(2, static_cast<float>(number) + 0.25F * static_cast<float>(rank));
-          static_cast<void>(logs[rank].issue(call(number, tensors[rank][number])));
+          sent[rank][number] = logs[rank].issue(call(number, tensors[rank][number]));
         }
       }
       const std::uint64_t common = *std::min_element(issued.begin(), issued.end());
@@ -290,8 +337,9 @@ TEST(OperationLog, RanksThatAreApartComeTogether) {
         if (truth[number] == 0) truth[number] = static_cast<float>(100 * life) + static_cast<float>(number);
         for (std::size_t rank = 0; rank < 3; ++rank) {
           if (has[rank][number] || random() % 2 == 0) continue;
-          set(tensors[rank][number], truth[number]);
+          give(sent[rank][number], 2, truth[number]);
           logs[rank].finish(number);
+          ASSERT_EQ(tensors[rank][number], filled(2, truth[number])) << "seed " << seed;
           has[rank][number] = true;
         }
         const bool anybody = has[0][number] || has[1][number] || has[2][number];
@@ -300,26 +348,27 @@ TEST(OperationLog, RanksThatAreApartComeTogether) {
       // Its end: half of a result has come to some.
       for (std::size_t rank = 0; rank < 3; ++rank) {
         for (std::uint64_t number = 0; number < issued[rank]; ++number) {
-          if (!has[rank][number]) tensors[rank][number][0] = -1;
+          if (!has[rank][number]) give(sent[rank][number], 1, -1);
         }
       }
       Resumption resumption;
       ASSERT_EQ(agree(std::array{logs[0].progress(), logs[1].progress(), logs[2].progress()}, resumption), "");
       for (std::size_t rank = 0; rank < 3; ++rank) {
-        for (const Operation& sent : logs[rank].resume(resumption)) {
-          const bool replay = sent.collective == Collective::broadcast;
-          ASSERT_EQ(replay, truth[sent.number] != 0) << "seed " << seed;
-          const auto* values = static_cast<const float*>(sent.data);
-          if (replay && sent.root == rank) {
-            ASSERT_EQ(values[0], truth[sent.number]) << "seed " << seed;
+        for (const Operation& again : logs[rank].resume(resumption)) {
+          const bool replay = again.collective == Collective::broadcast;
+          const std::uint64_t number = again.number;
+          ASSERT_EQ(replay, truth[number] != 0) << "seed " << seed;
+          if (replay && again.root == rank) {
+            ASSERT_EQ(*static_cast<const float*>(again.data), truth[number]) << "seed " << seed;
           }
-          if (has[rank][sent.number]) {
-            logs[rank].finish(sent.number);
+          if (has[rank][number]) {
+            logs[rank].finish(number);
             continue;
           }
-          const float input = static_cast<float>(sent.number) + 0.25F * static_cast<float>(rank);
-          ASSERT_EQ(values[0], input) << "seed " << seed;
-          ASSERT_EQ(values[1], input) << "seed " << seed;
+          sent[rank][number] = again;
+          const float input = static_cast<float>(number) + 0.25F * static_cast<float>(rank);
+          ASSERT_EQ(tensors[rank][number], filled(2, input)) << "seed " << seed;
+          ASSERT_TRUE(replay || again.data == tensors[rank][number].data()) << "seed " << seed;
         }
       }
     }

@@ -442,7 +442,8 @@ struct Worker::Impl {
     if (parameter.next_index != chunk->index) ++counters.remapped;
     indices.learn(common.sequence, parameter.next_index);
     exponents[common.sequence % exponents.size()] = common.exponent;
-    codec.decode(active.operation, chunk->offset, chunk->elements, chunk->exponent, parameter.payload.data(), common.floats);
+    const stream::Seen taken(active.operation, config.rank, 0, true);
+    codec.decode(taken, chunk->offset, chunk->elements, chunk->exponent, parameter.payload.data(), common.floats);
     set_held(*chunk, false);
     chunk->in_flight = false;
     chunk->deadline = never;

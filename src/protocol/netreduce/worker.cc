@@ -236,7 +236,8 @@ struct Worker::Impl {
     const std::span<const std::byte> message = content.empty() ? config.receive_memory.subspan(offset, bytes) : content;
     if (!sealed(*u, extent, message)) return;
     if (extent.bytes > 0) {
-      std::byte* const values = static_cast<std::byte*>(u->operation.data) + extent.offset * bytes_of(u->values.dtype);
+      std::byte* const values =
+          static_cast<std::byte*>(stream::result_of(u->operation)) + extent.offset * bytes_of(u->values.dtype);
       std::size_t wanted = extent.bytes;
       if (u->operation.collective == Collective::broadcast) {
         wanted = std::min<std::size_t>(wanted, u->operation.elements - extent.offset * 4);

@@ -15,9 +15,6 @@ namespace {
 using stream::Collective;
 
 constexpr std::uint32_t most_arenas = 4096;
-// Tensor size from which the summands have left the caches, at least in part, when the sum is written: this many bytes,
-// together with the other ranks'.
-constexpr std::uint64_t beyond_caches_from = 4U << 20U;
 
 [[nodiscard]] std::size_t width_of(const stream::Operation& operation) {
   return operation.collective == Collective::broadcast ? 1 : bytes_of(operation.dtype);
@@ -54,7 +51,7 @@ bool Member::submit(const Call& call) {
   op.base = end_;
   op.width = width_of(call.operation);
   const std::uint64_t elements = call.operation.collective == Collective::barrier ? 0 : call.operation.elements;
-  op.beyond_caches = elements * op.width >= beyond_caches_from;
+  op.beyond_caches = elements * op.width >= kernels::beyond_caches_from;
   // Rows as long as the ring's, or shorter so that every lane and every owner has a share.
   const std::uint64_t blocks = divided_up(elements, block_elements);
   const std::uint64_t parts = std::uint64_t{config_.lanes} * (config_.rotate ? config_.world_size : 2);

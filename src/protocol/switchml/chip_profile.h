@@ -91,7 +91,7 @@ class ChipProfile {
 
   // A chip's packets have no room for more than their values.
   [[nodiscard]] bool decode(const Slot& slot, const Place& place, const RoundResult& result) {
-    chip_codec_.decode(codec_, place.active->operation, place.chunk->offset, place.chunk->elements, slot.all[0],
+    chip_codec_.decode(codec_, place.taken(config_.rank), place.chunk->offset, place.chunk->elements, slot.all[0],
                        result.payload);
     return true;
   }

@@ -39,19 +39,6 @@ struct ActiveOperation {
   std::vector<bool> nonfinite;
 };
 
-// An operation that is whole, or a part of one as an operation of its own. Only that is a copy, as each packet asks.
-class Seen {
- public:
-  Seen(const stream::Operation& operation, std::uint32_t rank, std::uint32_t part, bool as_taken) : operation_(&operation) {
-    if (!stream::whole(operation)) part_ = stream::part_of(operation, rank, part, as_taken);
-  }
-  operator const stream::Operation&() const { return part_ ? *part_ : *operation_; }
-
- private:
-  const stream::Operation* operation_;
-  std::optional<stream::Operation> part_;
-};
-
 // A chunk of a window's stream, one of a slot's.
 struct Place {
   ActiveOperation* active = nullptr;
@@ -79,8 +66,8 @@ struct Place {
   [[nodiscard]] bool nonfinite() const { return active->scanned && active->nonfinite[active->stripes.stripe(chunk->index)]; }
 
   // The operation, or the part of it that the chunk belongs to, as the codec sees it.
-  [[nodiscard]] Seen given(std::uint32_t rank) const { return {active->operation, rank, chunk->part, false}; }
-  [[nodiscard]] Seen taken(std::uint32_t rank) const { return {active->operation, rank, chunk->part, true}; }
+  [[nodiscard]] stream::Seen given(std::uint32_t rank) const { return {active->operation, rank, chunk->part, false}; }
+  [[nodiscard]] stream::Seen taken(std::uint32_t rank) const { return {active->operation, rank, chunk->part, true}; }
 };
 
 // The chunks of an operation that begin together.

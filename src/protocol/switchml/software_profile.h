@@ -155,7 +155,7 @@ class SoftwareProfile {
                        std::uint64_t{place.chunk->elements} * 4);
       return true;
     }
-    const Seen taken = place.taken(config_.rank);
+    const stream::Seen taken = place.taken(config_.rank);
     const Chunk& chunk = *place.chunk;
     if (!place.keeps(config_.rank, config_.world_size)) {
       return codec_.decode(taken, chunk.offset, chunk.elements, slot.all.data(), result.payload.data(), result.masks);

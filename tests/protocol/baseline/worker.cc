@@ -173,7 +173,7 @@ void Worker::on_packet(const RxView& view, Time now) {
   } else {
     ++counters_.results;
     timer_.answered(now - chunk->first_sent, now - chunk->last_sent);
-    decode(active.operation, *chunk, packet->values);
+    decode(stream::Seen(active.operation, config_.rank, 0, true), *chunk, packet->values);
     chunk->active = nullptr;
     if (++active.done == active.chunks) completed_.push_back(active.operation.number);
   }
