@@ -151,7 +151,6 @@ void draw_patience(const Scenario& scenario, JobPlan& job, std::uint32_t index) 
   const Limits& limits = scenario.settings.limits;
   Random random(derive(scenario.seed, Label::of_recovery + index));
   const bool dead = scenario.settings.profile == Profile::dead_link;
-  if (dead) job.operation_deadline = seconds(random.between(15, 30));
   if (scenario.settings.profile == Profile::slow_rank) job.straggle = 0;
   if (scenario.settings.profile == Profile::lossy_lane || random.chance(dead ? 0.3 : 0.7) || job.workers < 2) return;
   job.recovers = true;
@@ -421,6 +420,11 @@ Scenario generate(const Settings& settings, std::uint64_t seed, const Protocol& 
   scenario.node_faults = draw_node_faults(scenario, protocol);
   draw_control_faults(scenario);
   scenario.lasting = draw_lasting_fault(scenario);
+  if (settings.profile == Profile::dead_link) {
+    // Whatever the protocol allows for losses, of which there are none.
+    Random patience(derive(seed, Label::of_lasting + 1));
+    for (JobPlan& job : scenario.jobs) job.operation_deadline = seconds(patience.between(15, 30));
+  }
   return scenario;
 }
 
