@@ -81,7 +81,16 @@ class Published(unittest.TestCase):
         self.assertIn("netreduce-accelerator-sums: passed", printed)
 
 
+# Nobody is at its address.
+SILENT = f"""{sys.executable} -c 'import sys; sys.stdin.readline(); print("{{\\"address\\": \\"127.0.0.1\\", \\"port\\": 9}}", flush=True); sys.stdin.read()'"""
+
+
 class Schedules(unittest.TestCase):
+    def test_who_says_nothing_passes_none(self):
+        number = len(list((ROOT / "conformance/schedules").glob("*.json")))
+        self.assertEqual(len(kit("--list").splitlines()), number)
+        self.assertIn(f"\n0 of {number} schedules passed\n", kit("--setup", SILENT, "--patience", 0.1, "--quiet", 0.01, code=1))
+
     def test_the_judge_finds_what_they_expect_right(self):
         with tempfile.TemporaryDirectory() as folder:
             kit("--pcap", folder, "--role", "switch")
