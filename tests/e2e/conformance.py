@@ -73,6 +73,7 @@ class Published(unittest.TestCase):
             self.assertIn("values [20, 20, 20, 20]", printed)
             self.assertIn("docs/protocol-switchml.md:", printed)
             self.assertIn("passed", kit("--setup", rules, "switchml-switch-sums", "switchml-switch-two-slots"))
+        self.assertIn("FAILED at step 8 of 14", kit("--setup", PUBLISHED, "switchml-switch-old-copies", code=1))
 
     def test_an_accelerator_with_an_entry_a_connection_leaves_a_host_that_goes_back_without_its_sum(self):
         printed = kit("--setup", PUBLISHED, "--protocol", "netreduce", "--patience", 0.5, code=1)
