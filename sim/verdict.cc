@@ -161,6 +161,7 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       cable || (names_missing_ && !elsewhere && text.find("has no answer from aggregator") == std::string::npos);
   if (first && knows && lasting && lasting->kind == Fault::dead_link && lasting->job == job && lasting->rank != rank &&
       std::find(named.begin(), named.end(), lasting->rank) == named.end() &&
+      text.find("which left the job: rank " + std::to_string(lasting->rank) + ":") == std::string::npos &&  // and why
       text.find("the job did not become complete in time") == std::string::npos) {
     fail("does not name the rank whose link is dead");
   }
