@@ -419,10 +419,10 @@ FIGURES = [
            "hosts of 60 Gbit/s (§D.1), with SwitchML's packets 46; 62 elements (350 bytes; the paper's 306), SwitchML 64 (350; 32 of 180), its least here; "
            "baselines are ideal, as fast as ATP's hosts, and have no TCP", OTHERS),
     Figure("atp-figure9", "Figure 9", "Traffic to the server from three racks", "simulated, packets", figure_9,
-           "3 times the traffic with a rack-scale service"),
+           "3 times the traffic with a rack-scale service", "6 workers in 3 racks, links of 10 Gbit/s, 200,000 elements"),
     Figure("atp-figure10", "Figure 10", "Losses at one worker", "simulated, packets", figure_10,
            "keeps more than SwitchML at all rates; 1.34 times as much (§1)",
-           "4 MB tensors, eight at once; 512 packets in flight; round trips of 40 µs; time-outs are 1 ms at least; VGG16: " + SHORTER, FITTED),
+           "8 workers; 4 MB tensors, eight at once; 512 packets in flight; round trips of 40 µs; time-outs are 1 ms at least; VGG16: " + SHORTER, FITTED),
     Figure("atp-figure11", "Figures 11, 18", "Time to accuracy, of one job", "computed from Figure 8: an iteration's time", figures_11_and_18,
            "1.25 (VGG16), 1.02 (ResNet50), 1.2 (VGG19), 1.01 (ResNet101), 2.39 (AlexNet) times as fast as BytePS NtoN",
            "as many epochs, as the paper found (§5.3.1): our trainings end with ATP's sums where they do with a ring's (`switchml-figure2`)", OTHERS),
@@ -458,7 +458,7 @@ FIGURES = [
               "scripts/reproduce atp-congestion", "as above", "a link of 50 Mbit/s with 2 ms of round trip",
               (Beside("what is lost without", 0.65, "0.86"),), "As simulated: how much is lost follows from the window that is set (`atp-figure15`)."),
     Figure("atp-figure16", "Figure 16", "Beside other traffic", "simulated, ns-3", figure_16,
-           "VGG16 gets what it needs, the microbenchmark near its fair share; both together near line rate (plots)",
+           "VGG16 gets what it needs, the microbenchmark near its fair share; both together near line rate (read from its plots; its text has no figure)",
            "ATP halves its window at a mark, as Reno does, and DCTCP yields less; ns-3's cubic hardly grows with such short round trips, where Linux's is as Reno (measured, below). "
            "Links of 1 Gbit/s, a fifth of a second; the first job computes, and its hosts reach 40 % of a link"),
     Elsewhere("Figure 16", "Beside other traffic", "measured", "a job's share beside a TCP flow is 0.54, without congestion control 0.51 and 41 % repeats",

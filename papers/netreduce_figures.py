@@ -312,14 +312,14 @@ FIGURES = [
     Elsewhere("Table 1", "RoCE, parallel DMA and DPDK", "measured", "sockets: SwitchML {rates loopback-4: SwitchML, 6250000} Gbit/s, {cpu loopback-4: SwitchML, 6250000}, {us latency-sizes-2: SwitchML, 256} µs with 2 ranks; "
               "a switch's packets by AF_XDP {af-xdp-switch} times sockets'; by DPDK over a memif {dpdk-software-switch-xdp} times what a bare AF_XDP loop returns",
               "scripts/bench --suite loopback,latency,af-xdp,dpdk", "RoCE 25.6 % of a CPU, 84.2 Gbit/s, 5.7 µs; parallel DMA 100 %, 58.67, 70.2; DPDK 200 %, 90.5, 20.5",
-              "one machine's loopback and virtual links, in place of 100 Gbit/s between two; no RoCE hardware is here (soft-RoCE in virtual machines is tested, not measured)"),
+              "one machine's loopback and virtual links, in place of 100 Gbit/s between two; no RoCE hardware is here (soft-RoCE in virtual machines is tested, not measured); processors and round trips of AF_XDP and DPDK are not in the row: on two cores DPDK's threads poll at 100 % whatever comes"),
     Elsewhere("Tables 2, 5", "Lines of code", "not here", paper="3,394 lines of ATP's hosts, of which 41 % are a transport; hosts 3,100 (SwitchML), 3,400 (ATP) and 850 (NetReduce), switches 3,700 and 5,200 in P4, "
               "8,600 of an FPGA's", reason="lines of other programs; netsum's three protocols share sessions, transports and kernels"),
     Figure("netreduce-table6", "Table 6", "Throughput and goodput", "simulated, packets", table_6,
            "throughput/goodput: ATP 50.3/39.7 Gbit/s (79 %), SwitchML 46.8/32.7 (70 %), SwitchML RDMA 89.4/82.7 (93 %), NetReduce 92.5/86.8 (94 %); overhead at the switch: 50 % of bandwidth, none, 75 % of bandwidth, "
            "50 % of ports",
            "6 ranks, N = 2, 170 packets of 1 KB, as in the paper; 10 MB. NetReduce's own endpoint puts RoCE's packets into tunnels, 28 bytes more; hosts' own frames need none. SwitchML's RDMA is not here: "
-           "packets of 256 elements. CPU and round trips are not simulated. The accelerator is in the switch, and where said beside it, at six ports or one, with two more hops",
+           "packets of 256 elements. CPU and round trips are not simulated. The accelerator is in the switch, and where said beside it, at six ports or one, with two more hops. At the switch ours has no overhead of bandwidth or ports: a software switch is a host, and beside a switch it takes the arm's ports",
            fitted="the 60 ns of a packet, to SwitchML's throughput"),
     Figure("netreduce-table7", "Table 7", "Iterations on 4 machines", "simulated, packets; the ring computed", table_7,
            "communication is cut by 34.0 %, 33.3 %, 16.3 %, to 31.10, 74.64 and 19.29 ms",
@@ -354,7 +354,7 @@ FIGURES = [
     Elsewhere("Figure 7", "Communication of FR, TA and PN", "measured", "[the four ways](parallel.md#figure-7-scriptsreproduce-netreduce-fig7) as processes behind slow links",
               "scripts/reproduce netreduce-fig7", "as above", "M is not in the paper"),
     Elsewhere("Figure 2", "VGG16 in ATP beside DCTCP", "simulated, ns-3", "beside DCTCP, a job of slow hosts gets half of what it needs, one that takes all it can 13 %", "scripts/reproduce atp-figure16",
-              "cited from ATP's authors: ATP and DCTCP contend (a plot)", "as Figure 16 of ATP, above"),
+              "cited from ATP's authors, without figures: ATP and DCTCP contend", "as Figure 16 of ATP, above"),
     Figure("netreduce-figure12", "Figure 12", "Difference of losses between NetReduce and a ring", "trained", trainings.loss_differences,
            "usually below 0.2 %, at most 1.5 %",
            "real packets through netsum's accelerator, in tunnels; as RoCEv2 frames of software hosts through `netsum bump` every loss is the same to the bit (`bench/bump/train`); not by RDMA hardware; 8 ranks for 6; small networks, trained for a few hundred steps"),

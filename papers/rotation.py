@@ -1,4 +1,4 @@
-"""What a randomized Hadamard transform of blocks of 64 would do for 4 bits a value (docs/numerics.md, "No rotation"):
+"""What a randomized Hadamard transform of blocks of 64 would do for 4 bits a value, and blocks of 256 (docs/numerics.md, "No rotation"):
 
     PYTHONPATH=bench/shared:bench/compare /usr/bin/python3 papers/rotation.py
 """
@@ -6,7 +6,7 @@ import numpy
 import torch
 import trainings
 
-BLOCKS, BLOCK, MOST = 4096, 64, 7
+BLOCKS, BLOCK, LONG, MOST = 4096, 64, 256, 7
 STEPS = (0, 20, 120)
 
 
@@ -36,15 +36,16 @@ def gradients(name):
         loss_of(model(asked), right).backward()
         if step in STEPS:
             values = torch.cat([each.grad.flatten() for each in model.parameters()]).numpy().astype(float)
-            yield values[:len(values) // BLOCK * BLOCK].reshape(-1, BLOCK)
+            yield values[:len(values) // LONG * LONG].reshape(-1, BLOCK)
         optimizer.step()
 
 
 def errors(values, chance):
-    """The roots of the errors' squares over those of the values': plain and rotated."""
+    """The roots of the errors' squares over those of the values': plain, rotated, and plain in long blocks."""
     turn, signs = hadamard(BLOCK), chance.choice([-1.0, 1.0], size=BLOCK)
     rotated = rounded((values * signs) @ turn, chance) @ turn * signs
-    return [f"{numpy.sqrt(((each - values) ** 2).sum() / (values**2).sum()):.3f}" for each in (rounded(values, chance), rotated)]
+    long = rounded(values.reshape(-1, LONG), chance).reshape(values.shape)
+    return [f"{numpy.sqrt(((each - values) ** 2).sum() / (values**2).sum()):.3f}" for each in (rounded(values, chance), rotated, long)]
 
 
 def main():
@@ -58,7 +59,7 @@ def main():
         "normal, 1 % of them 30 times as large": numpy.where(chance.random(shape) < 0.01, 30 * normal, normal),
         "normal, nine in ten are 0": numpy.where(chance.random(shape) < 0.9, 0, normal),
     }
-    print("| values | plain | rotated |\n|---|---|---|")
+    print("| values | plain | rotated | blocks of 256 |\n|---|---|---|---|")
     rows = {name: [errors(values, chance)] for name, values in kinds.items()}
     rows |= {f"gradients of the {name} above, at steps {', '.join(map(str, STEPS))}": [errors(values, chance) for values in gradients(name)]
              for name in ("CNN", "transformer")}

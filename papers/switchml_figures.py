@@ -423,7 +423,7 @@ FIGURES = [
               "register units", "p4/budget.py p4/netsum_tna.p4", "less than 10 % of the switch's memory; 256 KB and 1 MB", "a plan, not a compiler's result ([a chip's profile](protocol-switchml-chip.md))"),
     Figure("switchml-figure2", "Figures 2, 12, 13", "Accuracy and loss with quantized sums", "trained", trainings.accuracies,
            "as accurate as without (ResNet-110 on CIFAR10: 91 to 93 %, and five more; BERT's loss is the same)",
-           "a CNN on Fashion-MNIST and a transformer on generated text, for a few hundred steps: two cores can do no ResNet-110, and have no CIFAR10"),
+           "8 ranks, 5 seeds; a CNN on Fashion-MNIST and a transformer on generated text, for a few hundred steps: two cores can do no ResNet-110, and have no CIFAR10"),
     Elsewhere("Table 4", "Test metrics with compression", "not here", reason="netsum has no compression (top-k, QSGD), and two cores do not train these models"),
     Elsewhere("Figure 10", "Convergence with compression", "not here", reason="as Table 4"),
 ]

@@ -91,6 +91,13 @@ netsum_status attempt(const Body& body) {
   }
 }
 
+// For functions that return a value: `otherwise` after an error.
+template <class T, class Body>
+T attempted(T otherwise, const Body& body) {
+  static_cast<void>(attempt([&] { otherwise = body(); }));
+  return otherwise;
+}
+
 // What a pointer refers to.
 template <class T>
 T& given(T* pointer, const char* name) {
@@ -114,7 +121,7 @@ CallOptions options_of(const netsum_call* call) {
   // A program that was compiled with an older header knows less of it, and one with a newer header more.
   std::copy_n(reinterpret_cast<const std::byte*>(call), std::min(call->size, sizeof known),
               reinterpret_cast<std::byte*>(&known));
-  CallOptions options{.tag = known.tag};
+  CallOptions options{.tag = known.tag, .waits_for_all = known.waits_for_all != 0};
   constexpr double most_seconds = 1e9;
   if (!(known.deadline_seconds >= 0 && known.deadline_seconds <= most_seconds)) {
     throw Error(ErrorCode::bad_argument,
@@ -128,6 +135,11 @@ CallOptions options_of(const netsum_call* call) {
     throw Error(ErrorCode::bad_argument, "netsum_call.factor is infinite or NaN: give 1 to leave the values as they are");
   if (known.factor != 1) options.factor = known.factor;
   return options;
+}
+
+size_t give(const std::vector<std::uint32_t>& all, uint32_t* ranks, size_t room) {
+  if (ranks != nullptr) std::copy_n(all.begin(), std::min(room, all.size()), ranks);
+  return all.size();
 }
 
 // Of `parts` such lengths side by side.
@@ -219,9 +231,7 @@ const char* netsum_last_error() {
 
 size_t netsum_last_error_ranks(uint32_t* ranks, size_t room) {
   if (!last_error) return 0;
-  const std::vector<std::uint32_t>& all = last_error->details().ranks;
-  if (ranks != nullptr) std::copy_n(all.begin(), std::min(room, all.size()), ranks);
-  return all.size();
+  return give(last_error->details().ranks, ranks, room);
 }
 
 int netsum_last_error_operation(uint64_t* operation) {
@@ -366,6 +376,27 @@ netsum_status netsum_failure(const netsum_communicator* communicator) {
 
 netsum_status netsum_abort(netsum_communicator* communicator, const char* reason) {
   return attempt([&] { given(communicator, "communicator").communicator.abort(&given(reason, "reason")); });
+}
+
+size_t netsum_members(const netsum_communicator* communicator, uint32_t* ranks, size_t room) {
+  return attempted(size_t{0}, [&] { return give(given(communicator, "communicator").communicator.members(), ranks, room); });
+}
+
+size_t netsum_newcomers(const netsum_communicator* communicator, uint32_t* ranks, size_t room) {
+  return attempted(size_t{0},
+                   [&] { return give(given(communicator, "communicator").communicator.newcomers(), ranks, room); });
+}
+
+netsum_status netsum_admit(netsum_communicator* communicator, const netsum_call* call) {
+  return attempt([&] { static_cast<void>(given(communicator, "communicator").communicator.admit(options_of(call))); });
+}
+
+uint64_t netsum_behind(const netsum_communicator* communicator) {
+  return attempted(uint64_t{0}, [&] { return given(communicator, "communicator").communicator.behind(); });
+}
+
+uint64_t netsum_next_operation(const netsum_communicator* communicator) {
+  return attempted(uint64_t{0}, [&] { return given(communicator, "communicator").communicator.next_operation(); });
 }
 
 netsum_status netsum_all_reduce(netsum_communicator* communicator, const void* in, void* out, size_t length,
@@ -538,6 +569,10 @@ netsum_status netsum_wait_for(netsum_work* work, double seconds, int* ended) {
     int& result = given(ended, "ended");
     result = given(work, "work").work.wait_for(patience) ? 1 : 0;
   });
+}
+
+size_t netsum_work_members(const netsum_work* work, uint32_t* ranks, size_t room) {
+  return attempted(size_t{0}, [&] { return give(given(work, "work").work.members(), ranks, room); });
 }
 
 netsum_status netsum_work_on_done(netsum_work* work, void (*then)(void* context), void* context) {

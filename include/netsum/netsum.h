@@ -82,9 +82,10 @@ typedef struct netsum_call {
   double deadline_seconds; /* from the call; 0: NETSUM_OPERATION_SECONDS */
   double factor;           /* sums of floats: this rank's values are multiplied by it first; 1: they stay as they are */
   uint32_t tag;            /* equal on all ranks */
+  uint32_t waits_for_all;  /* 1: NETSUM_STRAGGLER_SECONDS does not end this call; equal on all ranks */
 } netsum_call;
 #define NETSUM_CALL_INIT \
-  { sizeof(netsum_call), 0, 1, 0 }
+  { sizeof(netsum_call), 0, 1, 0, 0 }
 
 /* "0.1.0", of the library that the program runs with; NETSUM_VERSION is that of the header. */
 NETSUM_API const char* netsum_version(void);
@@ -150,6 +151,20 @@ NETSUM_API netsum_status netsum_failure(const netsum_communicator* communicator)
 /* Fails pending and later operations with this reason, which ranks that wait for this one hear. Any thread. */
 NETSUM_API netsum_status netsum_abort(netsum_communicator* communicator, const char* reason);
 
+/* Of jobs with NETSUM_SURVIVORS (docs/elastic.md). Ranks are ascending: these return how many there are, and write as many
+ * as there is room for; with NULL they only count. The ranks whose values the result of the latest call that waited has in
+ * it: */
+NETSUM_API size_t netsum_members(const netsum_communicator* communicator, uint32_t* ranks, size_t room);
+/* Those that the latest netsum_admit() let in, on all ranks: on these it was their netsum_connect(). */
+NETSUM_API size_t netsum_newcomers(const netsum_communicator* communicator, uint32_t* ranks, size_t room);
+/* Lets new processes of ranks that died in, if some wait. All ranks in the job call it, in the same order relative to the
+ * operations below. A newcomer's next call is that of the others after this one. */
+NETSUM_API netsum_status netsum_admit(netsum_communicator* communicator, const netsum_call* call);
+/* With NETSUM_STRAGGLER_SECONDS: how many of the next calls the other ranks have ended without this one, as last heard. */
+NETSUM_API uint64_t netsum_behind(const netsum_communicator* communicator);
+/* The number of the next call: the count of calls before it, in this process and in the rank's former processes. */
+NETSUM_API uint64_t netsum_next_operation(const netsum_communicator* communicator);
+
 /* Lengths are in elements, of one rank's part where there are parts. `call` may be NULL; a tensor of length 0 too. `out` is
  * `in`, or apart from it; reduce_scatter's may be rank's part of `in`, and all_gather's `in` rank's part of `out`. */
 NETSUM_API netsum_status netsum_all_reduce(netsum_communicator* communicator, const void* in, void* out, size_t length,
@@ -207,6 +222,8 @@ NETSUM_API int netsum_work_done(const netsum_work* work);
 NETSUM_API netsum_status netsum_wait(netsum_work* work);
 /* Waits for so long at most. `ended` is 1: as netsum_wait(); 0: the operation goes on. */
 NETSUM_API netsum_status netsum_wait_for(netsum_work* work, double seconds, int* ended);
+/* Once it has returned without an error: as netsum_members(). */
+NETSUM_API size_t netsum_work_members(const netsum_work* work, uint32_t* ranks, size_t room);
 /* Calls then(context) once the work is done: on one of netsum's threads, or before this returns. It must be short and must
  * call no function of netsum. The result is the caller's after netsum_wait(), which then does not wait. */
 NETSUM_API netsum_status netsum_work_on_done(netsum_work* work, void (*then)(void* context), void* context);

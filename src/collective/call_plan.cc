@@ -304,7 +304,7 @@ CallPlan plan_of(const CollectiveCall& call, const Caller& caller, std::optional
   // Where values may be overwritten: the caller's own output, if the whole reduction fits there.
   std::byte* const room = !scatters && takes ? begin_of(call.out) : nullptr;
   const bool needs_room = factor || (!own && call.collective != Collective::all_reduce);
-  if (needs_room) {
+  if (needs_room || (caller.traits.in_place && operation.out != nullptr)) {
     std::byte* values = room;
     if (values == nullptr) {
       plan.staged = memory_for(call);

@@ -35,6 +35,7 @@ struct RankTraits {
   bool every_reduction = false;
   // reduce, reduce_scatter and all_gather are operations of their own; else others stand in for them.
   bool every_collective = false;
+  bool in_place = false;      // results of an all-reduce come where its values are, and nowhere else
   bool private_sums = false;  // only what aggregators add as integers modulo 2^width: sums and averages, but of float64
   std::optional<std::uint32_t> successor{};  // the rank that may still need what this one has sent
 };

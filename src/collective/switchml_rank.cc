@@ -190,6 +190,7 @@ class SwitchMlRank final : public RankProtocol {
     traits.spin = settings_.spin;
     traits.every_reduction = !chip_;
     traits.every_collective = !chip_ && !admission.local;
+    traits.in_place = admission.local;
     if (admission.local) {
       traits.placement = "switchml in shared memory: all " + std::to_string(options().world_size) +
                          " ranks are on the host of " + options().aggregators.front() +

@@ -22,8 +22,11 @@ constexpr std::uint32_t ranks = 2;
 
 class CApi : public ::testing::Test {
  protected:
-  [[nodiscard]] netsum_communicator* connect(std::uint32_t rank, const char* memory = "auto") const {
+  using Settings = std::vector<std::pair<const char*, const char*>>;
+  [[nodiscard]] netsum_communicator* connect(std::uint32_t rank, const char* memory = "auto",
+                                             const Settings& settings = {}) const {
     netsum_options* const options = netsum_options_create();
+    for (const auto& [name, value] : settings) EXPECT_EQ(NETSUM_OK, netsum_options_set(options, name, value));
     EXPECT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SWITCH", aggregator.address().c_str()));
     EXPECT_EQ(NETSUM_OK, netsum_options_set(options, "NETSUM_SHARED_MEMORY", memory));
     netsum_communicator* communicator = nullptr;
@@ -176,6 +179,50 @@ TEST_F(CApi, AnAbortIsHeardWithItsReason) {
       EXPECT_EQ(NETSUM_WORKER_LOST, netsum_barrier(c, nullptr)) << "the first cause stays";
     }
     EXPECT_NE(nullptr, std::strstr(netsum_last_error(), "the loss is not a number")) << netsum_last_error();
+    netsum_destroy(c);
+  });
+}
+
+// Rank 1 leaves, and a new process of it is let in again.
+TEST_F(CApi, SaysWhichRanksASumIsOf) {
+  std::latch gone(ranks), waits(ranks);
+  const Settings survivors = {{"NETSUM_RECOVERY", "60"}, {"NETSUM_SURVIVORS", "1"}};
+  on_ranks([&](std::uint32_t rank) {
+    using Ranks = std::vector<std::uint32_t>;
+    netsum_communicator* c = connect(rank, "off", survivors);
+    ASSERT_NE(nullptr, c);
+    const auto sum_is_of = [&](const Ranks& expected) {
+      std::int32_t value = 1 << rank, sum = 0;
+      for (const std::uint32_t each : expected) sum += 1 << each;
+      netsum_work* work = nullptr;
+      ASSERT_EQ(NETSUM_OK, netsum_all_reduce_async(c, &value, &value, 1, NETSUM_INT32, NETSUM_SUM, nullptr, &work));
+      EXPECT_EQ(NETSUM_OK, netsum_wait(work)) << netsum_last_error();
+      Ranks found(expected.size());
+      EXPECT_EQ(expected.size(), netsum_work_members(work, found.data(), found.size()));
+      EXPECT_EQ(expected, found);
+      EXPECT_EQ(sum, value);
+      netsum_work_destroy(work);
+    };
+    sum_is_of({0, 1});
+    if (rank == 1) netsum_destroy(c);
+    gone.arrive_and_wait();
+    if (rank == 0) sum_is_of({0});
+    waits.arrive_and_wait();
+    if (rank == 1) {
+      c = connect(rank, "off", survivors);
+      ASSERT_NE(nullptr, c);
+    } else {
+      std::uint32_t newcomer = 7;
+      while (netsum_newcomers(c, &newcomer, 1) == 0) ASSERT_EQ(NETSUM_OK, netsum_admit(c, nullptr)) << netsum_last_error();
+      EXPECT_EQ(1U, newcomer);
+    }
+    netsum_call patient = NETSUM_CALL_INIT;
+    patient.waits_for_all = 1;
+    EXPECT_EQ(NETSUM_OK, netsum_barrier(c, &patient)) << netsum_last_error();
+    EXPECT_EQ(ranks, netsum_members(c, nullptr, 0));
+    EXPECT_EQ(0U, netsum_behind(c));
+    EXPECT_LT(2U, netsum_next_operation(c));
+    sum_is_of({0, 1});
     netsum_destroy(c);
   });
 }

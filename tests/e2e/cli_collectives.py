@@ -54,6 +54,11 @@ class Collectives(unittest.TestCase):
             self.assertEqual(0, report["wrong"])
             self.assertEqual(expected["result_hash"], report["result_hash"])
 
+    def test_fsdps_pair_has_the_same_bits_over_sockets_and_trees_and_with_losses(self):
+        expected = bench("fsdp", elements=100_000)
+        for way in ({}, {"racks": 2}, {"loss": 0.01}):
+            self.check(expected, elements=100_000, **way)
+
     @cli.compares
     def test_every_operation_has_the_same_bits_over_sockets_and_trees_and_in_shared_memory(self):
         for number, (dtype, op) in enumerate(CELLS):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""scripts/site builds the site: strict, no dead link, nothing asked of another server. site.py SOURCE; skipped without mkdocs or Doxygen."""
+"""scripts/site builds the site: strict, no dead link, nothing asked of another server. site.py SOURCE; skipped without mkdocs, Doxygen or emscripten."""
 import os
 import shutil
 import subprocess
@@ -17,13 +17,13 @@ class Site(unittest.TestCase):
         pages = os.path.join(SOURCE, "build/site/html")
         for page, words in (("index.html", "inside the network"), ("start.html", "scripts/setup"), ("reference/commands.html", "netsum-bench-all-reduce"),
                             ("reference/metrics.html", "netsum_slots_free"), ("reference/environment.html", "NETSUM_SWITCH"),
-                            ("reference/options.html", "token-file"), ("api/classnetsum_1_1Communicator.html", "all_reduce")):
+                            ("reference/options.html", "token-file"), ("playground/index.html", "Algorithm 3 as published"), ("api/classnetsum_1_1Communicator.html", "all_reduce")):
             with open(os.path.join(pages, page), encoding="utf-8") as file:
                 self.assertIn(words, file.read(), page)
 
 
 if __name__ == "__main__":
-    missing = [name for name in ("mkdocs", "doxygen") if not shutil.which(name)]
+    missing = [name for name in ("mkdocs", "doxygen", "em++") if not shutil.which(name)]
     if missing or not os.path.isdir("/usr/share/mkdocs/themes/material"):
         print("skipped: no " + " and no ".join(missing or ["mkdocs-material"]))
         sys.exit(77)

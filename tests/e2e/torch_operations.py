@@ -296,13 +296,13 @@ def case_both_directions(rank, size):
     ended = []
     for attempt in range(3):  # a busy machine may keep a thread from seeing the end of what is short
         long, part = torch.ones(size, 3_000_000), torch.empty(3_000_000)
-        short, whole = torch.full((4,), float(rank)), torch.empty(size, 4)
+        short, whole = torch.full((4,), float(rank), dtype=torch.bfloat16), torch.empty(size, 4, dtype=torch.bfloat16)
         order = []
         works = (dist._reduce_scatter_base(part, long, async_op=True), dist._all_gather_base(whole, short, async_op=True))
         seen = [work.get_future().then(lambda _, name=name: order.append(name)) for work, name in zip(works, ("long", "short"))]
         for future in seen:
             future.wait()
-        assert (part == size).all() and torch.equal(whole, torch.arange(float(size)).unsqueeze(1).expand(size, 4)), attempt
+        assert (part == size).all() and torch.equal(whole.float(), torch.arange(float(size)).unsqueeze(1).expand(size, 4)), attempt
         ended.append(order[0])
     assert "short" in ended, ended
     dist.barrier()

@@ -1,5 +1,5 @@
-// SwitchML's Algorithm 3 as published, and with a comparison of chunks on top, for the search to find wrong. Values only:
-// the paper's look-ahead has no part in what is wrong with it.
+// SwitchML's Algorithm 3 as published, and with a comparison of chunks on top, for the search to find wrong and for
+// apps/playground to show. Values only: the paper's look-ahead has no part in what is wrong with it.
 #pragma once
 
 #include <array>
@@ -14,6 +14,13 @@ namespace netsum::model {
 template <bool chunk_check>
 class Published : public OneSwitch {
  public:
+  struct Version {
+    std::pair<std::uint64_t, std::uint32_t> identity{0, 0};  // operation + 1, chunk
+    std::array<bool, 8> seen{};
+    std::uint32_t count = 0;
+    std::vector<std::uint32_t> sums;
+  };
+
   explicit Published(const Setup& setup) : workers_(setup.workers), versions_(std::size_t{setup.slots} * 2) {}
 
   void on_packet(const RxView& packet, const Endpoint&, Time, Sink& sink) {
@@ -48,6 +55,7 @@ class Published : public OneSwitch {
   }
 
   void check() const {}
+  [[nodiscard]] const Version& version(std::size_t slot, std::size_t number) const { return versions_[slot * 2 + number]; }
 
   void append_state(std::vector<std::byte>& out) const {
     for (const Version& version : versions_) {
@@ -57,13 +65,6 @@ class Published : public OneSwitch {
   }
 
  private:
-  struct Version {
-    std::pair<std::uint64_t, std::uint32_t> identity{0, 0};  // operation + 1, chunk
-    std::array<bool, 8> seen{};
-    std::uint32_t count = 0;
-    std::vector<std::uint32_t> sums;
-  };
-
   void send(std::uint32_t rank, const wire::switchml::ChunkHeader& header, const Version& version, Sink& sink) const {
     wire::switchml::ChunkHeader result = header;
     result.elements = static_cast<std::uint16_t>(version.sums.size());

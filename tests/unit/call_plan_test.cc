@@ -245,6 +245,23 @@ TEST_F(Plan, AFactorChangesNoInputButAnInPlaceOne) {
   EXPECT_EQ(10, in[5]);
 }
 
+TEST_F(Plan, AnAllReduceIntoAnotherTensorIsCopiedOnlyWhereItMustBeInPlace) {
+  std::vector<float> result(6);
+  const CollectiveCall apart{Collective::all_reduce, ReduceOp::sum, view(in), view(result)};
+  for (const RankTraits& traits : {everything, sums_only}) {
+    const CallPlan plan = plan_of(apart, {1, 3, traits}, {});
+    EXPECT_EQ(in.data(), plan.operations[0].data);
+    EXPECT_EQ(result.data(), plan.operations[0].out);
+  }
+  RankTraits in_place = everything;
+  in_place.every_collective = false;
+  in_place.in_place = true;
+  const CallPlan plan = plan_of(apart, {1, 3, in_place}, {});
+  EXPECT_EQ(result.data(), plan.operations[0].data);
+  EXPECT_EQ(nullptr, plan.operations[0].out);
+  EXPECT_EQ(in, result);
+}
+
 TEST_F(Plan, WhatCannotBeIsRefusedWithTheReason) {
   const auto expect = [](const std::string& text, const char* part) {
     EXPECT_NE(std::string::npos, text.find(part)) << text << ", without " << part;
