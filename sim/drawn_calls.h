@@ -26,6 +26,8 @@ class DrawnCalls final : public Program {
   Witness& witness_;
   Tally& tally_;
   Duration late_{};
+  std::uint64_t asked_ = UINT64_MAX;  // of a late rank: its next call
+  Time ready_{};
 };
 
 }  // namespace netsum::sim
