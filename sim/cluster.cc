@@ -410,7 +410,8 @@ class Cluster final : public Surroundings, public Witness {
         }
       });
     }
-    if (fault.reach == LastingFault::Reach::cable && worker(rank).running())
+    const bool noticed = fault.outward || protocol_.names_missing();
+    if (fault.reach == LastingFault::Reach::cable && noticed && worker(rank).running())
       died_.push_back({fault.job, now_, fault.outward ? notice_bound : deaf_notice_bound});
   }
 

@@ -155,10 +155,10 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
   const auto& lasting = scenario_.lasting;
   // Behind one of several aggregators a rank joins again without it, and all others with it. Of values that pass switches
   // unsummed nobody says whose are missing.
-  const bool cable = lasting && lasting->reach == LastingFault::Reach::cable;
+  const bool unheard = lasting && lasting->reach == LastingFault::Reach::cable && lasting->outward;
   const bool elsewhere = lasting && lasting->reach == LastingFault::Reach::path && scenario_.aggregators > 1;
   const bool knows =
-      cable || (names_missing_ && !elsewhere && text.find("has no answer from aggregator") == std::string::npos);
+      unheard || (names_missing_ && !elsewhere && text.find("has no answer from aggregator") == std::string::npos);
   if (first && knows && lasting && lasting->kind == Fault::dead_link && lasting->job == job && lasting->rank != rank &&
       std::find(named.begin(), named.end(), lasting->rank) == named.end() &&
       text.find("which left the job: rank " + std::to_string(lasting->rank) + ":") == std::string::npos &&  // and why
