@@ -298,11 +298,21 @@ class Cluster final : public Surroundings, public Witness {
 
   // ---- faults of nodes
 
+  // All its processes have come to their end, and none is started again.
+  [[nodiscard]] bool is_over(std::uint32_t job) {
+    const HostId first = first_host_[job];
+    for (HostId id = first; id < first + scenario_.jobs[job].workers; ++id) {
+      if (!nodes_[id].host || !worker(id).ended()) return false;
+    }
+    return true;
+  }
+
   void handle(NodeFaultDue& due) {
     const NodeFault& fault = scenario_.node_faults[due.index];
     const HostId site = fault.site + (fault.below ? scenario_.aggregators : 0);
     const HostId rank = first_host_[fault.job] + fault.rank;
     const HostId victim = fault.aggregator ? site : rank;
+    if (victim >= first_worker_ && is_over(fault.job)) return;
     if (fault.kind == Fault::partition) {
       if (!nodes_[rank].host) return;
       tally_.count(Fault::partition);

@@ -40,7 +40,9 @@ struct Call {
   std::uint64_t elements = 1;  // reduce_scatter: one for each rank
   DType dtype = DType::float32;
   stream::Collective collective = stream::Collective::all_reduce;
-  WireFormat wire = WireFormat::native;  // 16 bits: every other element is 2^40 times as large, so that sums are in parts
+  // 16 bits: every other element is 2^40 times as large, so that sums are in parts. 8 and 4 bits: values, and sums of two,
+  // that they have exactly.
+  WireFormat wire = WireFormat::native;
 };
 
 struct Setup {
@@ -376,7 +378,7 @@ class Job {
   [[nodiscard]] static std::int32_t value(std::uint32_t rank, std::uint64_t number, std::uint64_t i) {
     return static_cast<std::int32_t>((1 + 3 * (i / packet_elements) + 16 * number) << (7 * rank));
   }
-  // In a wire format of 16 bits sums have 8.
+  // In a wire format of 16 bits, or fewer, sums have 8.
   [[nodiscard]] static std::int32_t value(const Call& call, std::uint32_t rank, std::uint64_t number, std::uint64_t i) {
     if (call.wire == WireFormat::native) return value(rank, number, i);
     return static_cast<std::int32_t>((1 + (i / (2 * packet_elements) + 2 * number) % 3) << (3 * rank));
@@ -414,7 +416,7 @@ class Job {
     tensor.resize(call.elements);
     for (std::uint64_t i = 0; i < call.elements; ++i) {
       const std::int32_t own = value(call, index, rank.submitted, i);
-      const bool large = call.wire != WireFormat::native && i % 2 == 1;
+      const bool large = call.wire == WireFormat::bfloat16 && i % 2 == 1;
       tensor[i] = large ? std::bit_cast<std::uint32_t>(static_cast<float>(own) * 0x1p40F) : bits(call.dtype, own);
     }
     stream::Operation operation;

@@ -56,6 +56,10 @@ constexpr Call plain{1, DType::float32, stream::Collective::all_reduce};
 constexpr Call h(std::uint64_t elements) {
   return {elements, DType::float32, stream::Collective::all_reduce, WireFormat::bfloat16};
 }
+// In blocks of 8 bits, or 4 up.
+constexpr Call q(std::uint64_t elements, WireFormat wire) {
+  return {elements, DType::float32, stream::Collective::all_reduce, wire};
+}
 constexpr Call i(std::uint64_t elements) {
   return {elements, DType::int32, stream::Collective::all_reduce};
 }
@@ -77,6 +81,11 @@ TEST(SwitchmlModel, OperationsThatSomeRanksKnowLater) {
         {2,
          1,
          {f(1), {0, DType::float32, stream::Collective::barrier}, {1, DType::int32, stream::Collective::broadcast}, f(1)}});
+}
+
+TEST(SwitchmlModel, SumsOfBlocks) {
+  for (const WireFormat wire : {WireFormat::int8, WireFormat::int4})
+    holds("2 workers, 1 slot, blocks, 2 chunks, then float32", {2, 1, {q(1026, wire), f(1), q(17, wire)}});
 }
 
 // Ranks that take no values are acknowledged, between rounds of which all take the result.
@@ -197,6 +206,11 @@ TEST(TreeModel, TwoLeaves) {
 TEST(TreeModel, SumsInParts) {
   holds<RealTree>("2 + 1 workers, 1 slot, 16 bits, float32", {3, 1, {h(2), h(2), f(1)}, 1, {2}});
   holds<RealTree>("1 + 1 workers, 2 leaves, 1 slot, 16 bits, 2 chunks", {2, 1, {h(514), h(2)}, 1, {1, 1}});
+}
+
+TEST(TreeModel, SumsOfBlocks) {
+  for (const WireFormat wire : {WireFormat::int8, WireFormat::int4})
+    holds<RealTree>("1 + 1 workers, 2 leaves, 1 slot, blocks, 2 chunks", {2, 1, {q(1026, wire), q(17, wire)}, 1, {1, 1}});
 }
 
 TEST(TreeModel, ALeafThatRestarts) {
