@@ -49,7 +49,8 @@ class SimulateCommand final : public Command {
     s.add("jobs", jobs_, "N|A..B", "Concurrent jobs").group(seeds);
     s.add("seeds", seeds_, "N|A..B", "Seeds to run; each simulates a cluster from start to end").group(seeds);
     s.add("faults", faults_, "PROFILE",
-          "none, lossy (links), crash (nodes), leave (nodes, of jobs with survivors) or chaos (everything)")
+          "none, lossy (links), crash (nodes), leave (nodes, of jobs with survivors), chaos (everything); or one fault that "
+          "never heals: dead-link, slow-rank, lossy-lane")
         .group(seeds);
     s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU").between(0, 256).group(seeds);
     s.add("limit", limit_, "WHAT=N,...",
@@ -139,7 +140,9 @@ class SimulateCommand final : public Command {
       throw UsageError("--protocol is one of " + names + ", not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
-    if (!profile) throw UsageError("--faults must be none, lossy, crash, leave or chaos, not '" + faults_ + "'");
+    if (!profile)
+      throw UsageError("--faults must be none, lossy, crash, leave, chaos, dead-link, slow-rank or lossy-lane, not '" +
+                       faults_ + "'");
     const SeedSpan workers = parse_span("workers", workers_, 1, sim::make_protocol(protocol_)->rules().max_world_size),
                    jobs = parse_span("jobs", jobs_, 1, 64);
     span_ = parse_span("seeds", seeds_, 0, UINT64_MAX / 2);
@@ -242,6 +245,7 @@ class SimulateCommand final : public Command {
     for (std::size_t i = 0; i < sim::fault_kinds; ++i) {
       const auto fault = static_cast<sim::Fault>(i);
       if (fault == sim::Fault::bypass && !protocol->can_bypass()) continue;
+      if (!sim::heals(fault)) continue;
       const bool below = fault == sim::Fault::silent_switch || fault == sim::Fault::slow_switch;
       if (below && !protocol->rules().switches) continue;
       require(to_string(fault), tally_.faults[i]);
