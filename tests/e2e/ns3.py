@@ -98,6 +98,13 @@ class Tcp(unittest.TestCase):
             ours, theirs = (sum(report(program, scenario)["series"]["background.tcp.bytes"][10:]) for program in (NETSUM, NS3))
             self.assertLess(abs(ours / theirs - 1), WITHIN_TCP, f"{control}, {trunk}: {ours} bytes, by ns-3 {theirs}")
 
+    def test_shares_are_ours(self):
+        """Behind a queue that refuses by chance, for what is quick; bench/tcp/shares has more."""
+        command = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "tcp", "shares"), "--seeds", "2", "--seconds", "80"]
+        found = subprocess.run([*command, "--build", os.path.dirname(os.path.dirname(NS3)), "2 of Reno, round trips of 30 and 70 ms",
+                                "Reno beside 10 Mbit/s of UDP"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(found.returncode, 0, found.stdout + found.stderr)
+
     def test_what_is_refused(self):
         with self.assertRaisesRegex(AssertionError, "only --level packet has it"):
             report(NETSUM, self.scenario("cubic"), "--level", "flow")
