@@ -83,6 +83,36 @@ class PortQueue : public QueueDisc {
   void InitializeParams() override {}
 };
 
+// With the region in which RFC 9438 is as fast as Reno (section 4.3), which ns-3 has from 3.41 on.
+class FriendlyCubic : public TcpCubic {
+ public:
+  static TypeId GetTypeId() {
+    static TypeId id = TypeId("netsum::FriendlyCubic").SetParent<TcpCubic>().AddConstructor<FriendlyCubic>();
+    return id;
+  }
+  TypeId GetInstanceTypeId() const override { return GetTypeId(); }
+  Ptr<TcpCongestionOps> Fork() override { return CopyObject<FriendlyCubic>(this); }
+
+  void IncreaseWindow(Ptr<TcpSocketState> state, std::uint32_t acknowledged) override {
+    const bool avoids = state->m_cWnd >= state->m_ssThresh;
+    TcpCubic::IncreaseWindow(state, acknowledged);
+    if (!avoids) return;
+    const double segment = state->m_segmentSize, window = state->m_cWnd / segment;
+    if (estimate_ == 0) estimate_ = window;
+    estimate_ += (estimate_ < prior_ ? alpha : 1) * acknowledged / window;
+    if (estimate_ > window) state->m_cWnd = static_cast<std::uint32_t>(estimate_ * segment);
+  }
+  std::uint32_t GetSsThresh(Ptr<const TcpSocketState> state, std::uint32_t in_flight) override {
+    prior_ = state->GetCwndInSegments();
+    estimate_ = 0;
+    return TcpCubic::GetSsThresh(state, in_flight);
+  }
+
+ private:
+  static constexpr double alpha = 3 * (1 - 0.7) / (1 + 0.7);
+  double prior_ = 0, estimate_ = 0;  // segments; W_est
+};
+
 }  // namespace
 
 struct Wires::State {
@@ -312,7 +342,7 @@ void Wires::carry(std::int64_t at, std::uint32_t frame, std::uint32_t from, std:
 
 std::size_t Wires::add_tcp(const Tcp& tcp) {
   const TypeId control = tcp.congestion_control == "dctcp"   ? TcpDctcp::GetTypeId()
-                         : tcp.congestion_control == "cubic" ? TcpCubic::GetTypeId()
+                         : tcp.congestion_control == "cubic" ? FriendlyCubic::GetTypeId()
                          : tcp.congestion_control == "reno"  ? TcpLinuxReno::GetTypeId()
                                                              : TypeId();
   if (control == TypeId())
