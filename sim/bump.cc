@@ -314,6 +314,7 @@ class Bump final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::bump_rules(true); }
   [[nodiscard]] bool measures() const override { return false; }
+  [[nodiscard]] bool names_missing() const override { return false; }  // the rank before it waits for its answers
   [[nodiscard]] bool sends_frames() const override { return true; }
   [[nodiscard]] bool can_bypass() const override { return true; }
 
@@ -323,6 +324,7 @@ class Bump final : public Protocol {
     for (JobPlan& job : scenario.jobs) {
       job.workers = std::max(job.workers, 2U);  // neighbours have ports of their own
       job.survivors = job.standbys = 0;
+      job.straggler_deadline = {};
     }
     draw_rings(scenario, false);
     draw_racks(scenario);

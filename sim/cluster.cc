@@ -15,6 +15,7 @@
 #include "sim/drawn_calls.h"
 #include "sim/event_queue.h"
 #include "sim/network.h"
+#include "sim/promises.h"
 #include "sim/switch_host.h"
 #include "sim/trace.h"
 #include "sim/verdict.h"
@@ -28,7 +29,6 @@ using std::chrono::seconds;
 
 constexpr std::size_t socket_buffer = 512;              // datagrams held for a host that does not run
 constexpr Duration leftover = std::chrono::minutes(1);  // after the last rank has ended: by then all resources must be free
-constexpr Duration notice_bound = seconds(5);           // for noticing a dead worker
 
 class Cluster final : public Surroundings, public Witness {
  public:
@@ -40,7 +40,7 @@ class Cluster final : public Surroundings, public Witness {
         protocol_(options.protocol == nullptr ? *own_protocol_ : *options.protocol),
         tap_(protocol_.tap(scenario)),
         trace_(options.text, options.pcap),
-        verdict_(scenario),
+        verdict_(scenario, protocol_.names_missing()),
         forgeries_(derive(scenario.seed, 0xf0)) {
     std::size_t hosts = scenario.aggregators + scenario.parent_of_switch.size();
     first_worker_ = static_cast<HostId>(hosts);
@@ -68,6 +68,10 @@ class Cluster final : public Surroundings, public Witness {
       }
     }
     for (std::size_t i = 0; i < scenario.node_faults.size(); ++i) push(scenario.node_faults[i].at, NodeFaultDue{i});
+    if (scenario.lasting) push(scenario.lasting->at, LastingFaultDue{});
+    for (const JobPlan& job : scenario.jobs) has_.emplace_back(job.workers, std::vector<bool>(job.calls.size()));
+    promises_ = promises(scenario, protocol_);
+    for (std::size_t i = 0; i < promises_.size(); ++i) push(promises_[i].by, PromiseDue{i});
     for (HostId host = 0; host < nodes_.size(); ++host) schedule(host);
   }
 
@@ -76,6 +80,7 @@ class Cluster final : public Surroundings, public Witness {
     const Time end = now_ + leftover;
     while (!queue_.empty() && queue_.first().at <= end) step();
     if (!all_ended()) throw Violation("a rank waits for ever");
+    for (const Promise& promise : promises_) check(promise);
     for (HostId id = 0; id < scenario_.aggregators; ++id) {
       if (nodes_[id].host) aggregator(id).check_idle();
     }
@@ -129,6 +134,10 @@ class Cluster final : public Surroundings, public Witness {
   struct NodeFaultDue {
     std::size_t index;
   };
+  struct LastingFaultDue {};
+  struct PromiseDue {
+    std::size_t index;
+  };
   struct BypassEnds {
     HostId host;
     std::uint32_t life;
@@ -140,7 +149,8 @@ class Cluster final : public Surroundings, public Witness {
   struct ResumeDue {
     HostId host;
   };
-  using What = std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, BypassEnds, RestartDue, ResumeDue>;
+  using What = std::variant<ArrivalDue, TurnDue, CallDue, ReplyDue, NodeFaultDue, BypassEnds, RestartDue, ResumeDue,
+                            LastingFaultDue, PromiseDue>;
   struct Node {
     std::unique_ptr<Host> host;  // null: down
     Clock clock{0, Duration::zero()};
@@ -150,8 +160,10 @@ class Cluster final : public Surroundings, public Witness {
     std::uint32_t life = 0;
     Time ran_since = never;  // a worker: when its attempt began
     Time paused_until{};
-    Time silent_until{};   // answers no call until then
-    Duration slow_by{};    // delay of its answers to calls
+    Time silent_until{};  // answers no call until then
+    Duration slow_by{};   // delay of its answers to calls
+    Duration turns_apart{};
+    Time next_turn{};
     Time turn_at = never;  // the earliest queued turn
     std::vector<Datagram> inbox;
     std::vector<std::variant<ControlCall, ControlReply>> mail;  // while paused
@@ -208,7 +220,7 @@ class Cluster final : public Surroundings, public Witness {
   }
   void schedule(HostId id, Time at) {
     Node& node = nodes_[id];
-    at = std::max({at, node.paused_until, now_});
+    at = std::max({at, node.paused_until, node.next_turn, now_});
     if (at == never || at >= node.turn_at) return;
     node.turn_at = at;
     push(at, TurnDue{id});
@@ -248,6 +260,7 @@ class Cluster final : public Surroundings, public Witness {
     if (!node.host || node.turn_at != now_) return;
     node.turn_at = never;
     if (now_ < node.paused_until) return schedule(due.host);
+    node.next_turn = now_ + node.turns_apart;
     const std::vector<Datagram> arrived = std::exchange(node.inbox, {});
     node.host->turn(arrived, node.clock.local(now_));
     settle(due.host);
@@ -347,7 +360,7 @@ class Cluster final : public Surroundings, public Witness {
       aggregator(victim).count_events(tally_);
     } else {
       if (worker(victim).inside_operation()) ++tally_.events["died_inside_operation"];
-      if (worker(victim).running()) died_.push_back({fault.job, now_});
+      if (worker(victim).running()) died_.push_back({fault.job, now_, notice_bound});
       node.ran_since = never;
       node.place.attempts_used = worker(victim).attempts_used();
       worker(victim).die();
@@ -359,6 +372,72 @@ class Cluster final : public Surroundings, public Witness {
     node.turn_at = never;
     ++restarting_;
     push(now_ + fault.lasts, RestartDue{victim, fault.same_ports});
+  }
+
+  // ---- faults that never heal
+
+  void handle(LastingFaultDue&) {
+    const LastingFault& fault = *scenario_.lasting;
+    const JobPlan& job = scenario_.jobs[fault.job];
+    const HostId rank = first_host_[fault.job] + fault.rank;
+    const std::uint32_t at = job.switch_of_rank.empty() ? UINT32_MAX : job.switch_of_rank[fault.rank];
+    const HostId site = at == UINT32_MAX ? fault.site : switch_host(scenario_, at);
+    const auto ways = [&](HostId near, HostId far, const auto& what) {
+      if (fault.outward) what(near, far);
+      if (fault.inward) what(far, near);
+    };
+    tally_.count(fault.kind);
+    switch (fault.kind) {
+      case Fault::slow_rank:
+        nodes_[rank].turns_apart = fault.turn;
+        return trace_.line(now_, who(rank) + " is slow from now on");
+      case Fault::lossy_lane: {
+        const std::uint32_t parent = at == UINT32_MAX ? UINT32_MAX : scenario_.parent_of_switch[at];
+        const HostId above = parent == UINT32_MAX ? fault.site : switch_host(scenario_, parent);
+        ways(fault.trunk ? site : rank, fault.trunk ? above : site, [&](HostId from, HostId to) {
+          trace_.line(now_, "lane " + std::to_string(fault.lane) + " from " + who(from) + " to " + who(to) +
+                                " loses every third packet");
+          network_->lose_every(3, from, to, static_cast<std::uint16_t>(aggregator_port + fault.lane), fault.kind);
+        });
+        return;
+      }
+      default:
+        break;
+    }
+    verdict_.rank_disturbed(fault.job, fault.rank);
+    for (std::uint32_t each = 0; each < job.workers; ++each) {
+      WorkerHost& other = worker(first_host_[fault.job] + each);
+      began_whole_ = began_whole_ && (other.running() || other.ended());
+    }
+    for (HostId other = 0; other < first_worker_; ++other) {
+      if (other != site && fault.reach != LastingFault::Reach::cable) continue;
+      ways(rank, other, [&](HostId from, HostId to) {
+        trace_.line(now_, "the link " + who(from) + " -> " + who(to) + " is dead");
+        if (fault.reach == LastingFault::Reach::packets) {
+          network_->lose_every(1, from, to, 0, fault.kind);
+        } else {
+          network_->cut(from, to, never);
+        }
+      });
+    }
+    const bool noticed = fault.outward || protocol_.names_missing();
+    if (fault.reach == LastingFault::Reach::cable && noticed && worker(rank).running())
+      died_.push_back({fault.job, now_, fault.outward ? notice_bound : deaf_notice_bound});
+  }
+
+  void handle(PromiseDue& due) { check(promises_[due.index]); }
+
+  void check(const Promise& promise) {
+    // No job begins without a rank, survivors or not.
+    if (promise.results != 0 && !began_whole_ && promise.job == scenario_.lasting->job) return;
+    const std::vector<bool>& has = has_[promise.job][promise.rank];
+    const std::string what = scenario_.jobs[promise.job].name + " rank " + std::to_string(promise.rank);
+    if (promise.results == 0 && !worker(first_host_[promise.job] + promise.rank).ended())
+      throw Violation(what + " has not ended by the time that was promised");
+    for (std::size_t call = 0; call < promise.results; ++call) {
+      if (!has[call])
+        throw Violation(what + " has no result of operation " + std::to_string(call) + " by the time that was promised");
+    }
   }
 
   static const char* what_happens(Fault kind) {
@@ -449,7 +528,7 @@ class Cluster final : public Surroundings, public Witness {
   void send(HostId from, const Endpoint& source, const Endpoint& destination, std::span<const std::byte> bytes) override {
     const HostId to = host_of(destination);
     if (to >= nodes_.size()) throw Violation("a datagram to nobody");
-    tap_->on_send(source, destination, bytes);
+    if (scenario_.checked) tap_->on_send(source, destination, bytes);
     if (to == stranger_) return;  // answers to a stranger
     const bool alive = live(from, to);
     transfer(from, to, source, destination, bytes, alive);
@@ -479,6 +558,7 @@ class Cluster final : public Surroundings, public Witness {
 
   void call(HostId from, HostId to, ControlCall call) override {
     const auto fate = network_->control(now_, from, to);
+    if (std::holds_alternative<JoinCall>(call.what) && (network_->is_dead(from, to) || network_->is_dead(to, from))) return;
     // Joins and their cancellation travel over a connection that keeps their order, and whose failure is detected.
     if (std::holds_alternative<JoinCall>(call.what) || std::holds_alternative<CancelCall>(call.what)) {
       Time& last = connections_[{from, to}];
@@ -496,6 +576,7 @@ class Cluster final : public Surroundings, public Witness {
     fate.delay += nodes_[from].slow_by;
     if (fate.lost && from < first_worker_ && to < first_worker_) return;  // the caller repeats it
     if (fate.lost && std::holds_alternative<session::HeartbeatReply>(reply.what)) return disturbed(to);
+    if (network_->is_dead(from, to)) return;
     push(now_ + fate.delay, ReplyDue{to, std::move(reply)});
   }
 
@@ -522,6 +603,7 @@ class Cluster final : public Surroundings, public Witness {
                  std::span<const std::uint64_t> epochs, const RankSet& summed) override {
     verdict_.delivered(job, rank, call, result, epochs, summed);
     if (!summed.empty() && summed.size() < scenario_.jobs[job].workers) ++tally_.events["summed_without_a_rank"];
+    has_[job][rank][call.number] = true;
     ++tally_.operations;
     for (std::size_t i = 0; i + 8 <= result.size(); i += 8) trace_.fold(load_le<std::uint64_t>(result.data() + i));
   }
@@ -535,10 +617,11 @@ class Cluster final : public Surroundings, public Witness {
 
   // If nodes die and there are no other faults, every rank that ran together with a dead worker notices in time.
   void check_noticed(std::uint32_t job, std::uint32_t rank) const {
-    if (scenario_.settings.profile != Profile::crash || scenario_.links.control_loss > 0) return;
+    const Profile profile = scenario_.settings.profile;
+    if ((profile != Profile::crash && profile != Profile::dead_link) || scenario_.links.control_loss > 0) return;
     const Time began = nodes_[first_host_[job] + rank].ran_since;
     for (const Death& death : died_) {
-      if (death.job == job && death.at > began && now_ > death.at + notice_bound) {
+      if (death.job == job && death.at > began && now_ > death.at + death.noticed_within) {
         throw Violation(scenario_.jobs[job].name + " rank " + std::to_string(rank) +
                         " noticed too late that a rank had died");
       }
@@ -556,6 +639,7 @@ class Cluster final : public Surroundings, public Witness {
   struct Death {
     std::uint32_t job;
     Time at;
+    Duration noticed_within;
   };
 
   const Scenario& scenario_;
@@ -574,8 +658,11 @@ class Cluster final : public Surroundings, public Witness {
   HostId first_worker_ = 0;
   HostId stranger_ = 0;
   std::uint32_t restarting_ = 0;
-  std::uint64_t intrusions_ = 0;   // calls
-  std::vector<Death> died_;        // workers of running jobs
+  std::uint64_t intrusions_ = 0;                     // calls
+  std::vector<Death> died_;                          // workers of running jobs
+  std::vector<std::vector<std::vector<bool>>> has_;  // results, by job, rank and call
+  std::vector<Promise> promises_;
+  bool began_whole_ = true;        // the job with a dead link, before it died
   EventQueue<std::size_t> queue_;  // places in whats_
   std::deque<What> whats_;         // places stay where they are
   std::vector<std::size_t> unused_;

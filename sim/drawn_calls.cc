@@ -1,5 +1,8 @@
 #include "sim/drawn_calls.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "sim/tensors.h"
 
 namespace netsum::sim {
@@ -10,6 +13,10 @@ Time DrawnCalls::next(std::uint64_t number, std::size_t pending, Time now, Rando
   if (random.chance(plan_.straggle) && kinds_.contains(Fault::straggle)) {
     witness_.straggled();
     gap += plan_.straggle_for;
+  }
+  if (late_ != Duration::zero()) {  // once for a call, however many lives of the job begin meanwhile
+    if (std::exchange(asked_, number) != number) ready_ = now + gap + late_;
+    return std::max(now, ready_);
   }
   return now + gap;
 }

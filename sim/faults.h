@@ -40,8 +40,15 @@ enum class Fault : std::uint8_t {
   slow_switch,    // a switch below answers late
   no_memory,      // a lane of an aggregator has no memory for a starting job
   intrude,        // another tenant joins under a job's name, and sends heartbeats and leaves for its ranks
+  // that never heal, each in a profile of its own
+  dead_link,
+  slow_rank,
+  lossy_lane,  // every third packet is lost
 };
-inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::intrude) + 1;
+inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::lossy_lane) + 1;
+[[nodiscard]] constexpr bool heals(Fault fault) {
+  return fault < Fault::dead_link;
+}
 
 [[nodiscard]] constexpr const char* to_string(Fault fault) {
   constexpr const char* names[fault_kinds] = {"loss",
@@ -69,7 +76,10 @@ inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::intru
                                               "silent_switch",
                                               "slow_switch",
                                               "no_memory",
-                                              "intrude"};
+                                              "intrude",
+                                              "dead_link",
+                                              "slow_rank",
+                                              "lossy_lane"};
   return names[static_cast<std::size_t>(fault)];
 }
 

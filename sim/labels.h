@@ -24,7 +24,8 @@ enum Label : std::uint64_t {
   of_keys = 10000,
   of_privacy = 11000,
   of_admits = 12000,
-  of_lanes = 13000
+  of_lanes = 13000,
+  of_lasting = 14000
 };
 
 }  // namespace netsum::sim

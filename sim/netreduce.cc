@@ -204,6 +204,7 @@ class Netreduce final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::netreduce_rules(); }
   [[nodiscard]] bool measures() const override { return false; }
+  [[nodiscard]] bool names_missing() const override { return false; }  // the rank before it waits for its answers
   [[nodiscard]] bool can_bypass() const override { return true; }
   void draw(Scenario& scenario) const override {
     draw_rings(scenario, true);

@@ -105,7 +105,14 @@ std::span<Network::Arrival> Network::send(Time now, HostId from, HostId to, cons
   Duration delay{};
   if (!pass(up_[from], now, bytes.size(), live, datagram.marked, delay)) return arrivals_;
   if (now < link.cut_until) {
-    injected(Fault::partition, live);
+    injected(link.cut_until == never ? Fault::dead_link : Fault::partition, live);
+    return arrivals_;
+  }
+  const bool lossy = link.lost_every != 0 &&
+                     (link.lossy_port == 0 || source.port == link.lossy_port || destination.port == link.lossy_port);
+  if (lossy && ++link.since_lost == link.lost_every) {
+    link.since_lost = 0;
+    injected(link.lost_as, live);
     return arrivals_;
   }
   if (now >= link.burst_until && chance(link, Fault::burst, plan_.burst)) {
@@ -161,6 +168,13 @@ void Network::cut(HostId from, HostId to, Time until) {
   link.cut_until = std::max(link.cut_until, until);
 }
 
+void Network::lose_every(std::uint32_t every, HostId from, HostId to, std::uint16_t port, Fault kind) {
+  Link& link = this->link(from, to);
+  link.lost_every = every;
+  link.lossy_port = port;
+  link.lost_as = kind;
+}
+
 Network::ControlFate Network::control(Time now, HostId from, HostId to) {
   Link& link = this->link(from, to);
   const std::uint64_t call = ++link.control_calls;
@@ -169,7 +183,7 @@ Network::ControlFate Network::control(Time now, HostId from, HostId to) {
   fate.delay = plan_.least_delay + std::chrono::microseconds(static_cast<std::int64_t>(200 * roll(0)));
   if (now < link.cut_until) {
     fate.lost = true;
-    tally_.count(Fault::partition);
+    tally_.count(link.cut_until == never ? Fault::dead_link : Fault::partition);
   } else if (kinds_.contains(Fault::control_loss) && roll(1) < plan_.control_loss) {
     fate.lost = true;
     tally_.count(Fault::control_loss);

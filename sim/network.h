@@ -35,8 +35,12 @@ class Network {
   [[nodiscard]] std::span<Arrival> send(Time now, HostId from, HostId to, const Endpoint& source,
                                         const Endpoint& destination, std::span<const std::byte> bytes, bool live);
 
-  // One direction is dead until `until`.
+  // One direction is dead until `until`; never: it does not heal.
   void cut(HostId from, HostId to, Time until);
+  [[nodiscard]] bool is_dead(HostId from, HostId to) { return link(from, to).cut_until == never; }
+  // From now on every `every`th datagram of one direction is lost, as `kind`. `port`: only of those that come from it, or go
+  // there; 0: of all.
+  void lose_every(std::uint32_t every, HostId from, HostId to, std::uint16_t port, Fault kind);
 
   // Control messages travel over a reliable transport; the remaining faults are calls that fail and are made again.
   struct ControlFate {
@@ -51,6 +55,9 @@ class Network {
   struct Link {
     std::uint64_t seed = 0, packets = 0, control_calls = 0;
     Time burst_until{}, cut_until{}, last_arrival{};
+    std::uint32_t lost_every = 0, since_lost = 0;
+    std::uint16_t lossy_port = 0;
+    Fault lost_as{};
   };
   struct Port {
     Time free{};  // when the queue has drained

@@ -101,6 +101,10 @@ class Protocol {
   [[nodiscard]] virtual bool sends_frames() const { return false; }
   // Whether an aggregator may pass packets on unsummed (Fault::bypass).
   [[nodiscard]] virtual bool can_bypass() const { return false; }
+  // Whether losses shorten the window.
+  [[nodiscard]] virtual bool shrinks_window() const { return false; }
+  // Whether an operation's deadline always names a rank whose packets, and theirs alone, do not come through.
+  [[nodiscard]] virtual bool names_missing() const { return true; }
   // Draws what belongs to the protocol: numbers, switches, formats. From streams of its own (sim/labels.h).
   virtual void draw(Scenario&) const {}
 

@@ -42,12 +42,17 @@ Duration log_uniform(Random& random, Duration least, Duration most) {
   return Duration(static_cast<std::int64_t>(static_cast<double>(least.count()) * std::pow(ratio, random.unit())));
 }
 
+bool has_lasting_fault(Profile profile) {
+  return profile == Profile::dead_link || profile == Profile::slow_rank || profile == Profile::lossy_lane;
+}
+
 LinkFaults draw_links(Random& random, Profile profile) {
   LinkFaults links;
   links.least_delay = microseconds(5 + random.below(30));
   links.most_delay = links.least_delay;
   if (profile == Profile::none) return links;
   links.most_delay += microseconds(random.below(200));
+  if (has_lasting_fault(profile)) return links;
   if (profile == Profile::crash || profile == Profile::leave) {
     links.control_loss = random.chance(0.3) ? 0.05 : 0;
     if (profile == Profile::leave && random.chance(0.3))
@@ -141,6 +146,23 @@ void leave_stragglers(Random& random, JobPlan& job, const Limits& limits) {
   job.attempts = limited(job.attempts + 40, limits.attempts);  // a life ends for each
 }
 
+// What a job does about a fault that does not heal.
+void draw_patience(const Scenario& scenario, JobPlan& job, std::uint32_t index) {
+  const Limits& limits = scenario.settings.limits;
+  Random random(derive(scenario.seed, Label::of_recovery + index));
+  const bool dead = scenario.settings.profile == Profile::dead_link;
+  if (scenario.settings.profile == Profile::slow_rank) job.straggle = 0;
+  if (scenario.settings.profile == Profile::lossy_lane || random.chance(dead ? 0.3 : 0.7) || job.workers < 2) return;
+  job.recovers = true;
+  job.attempts = limited(random.between(2, 4), limits.attempts);
+  const std::uint32_t least = scenario.aggregators > 1 ? job.workers / 2 + 1 : 1;
+  if (least == job.workers || (dead && random.chance(0.3))) return;
+  job.survivors = static_cast<std::uint32_t>(random.between(least, job.workers - 1));
+  if (dead) return;
+  job.straggler_deadline = std::chrono::ceil<milliseconds>(log_uniform(random, milliseconds(2), milliseconds(500)));
+  job.attempts = limited(job.attempts + 40, limits.attempts);  // a life ends for each call
+}
+
 JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
   const Settings& settings = scenario.settings;
   const Limits& limits = settings.limits;
@@ -177,6 +199,7 @@ JobPlan draw_job(const Scenario& scenario, std::uint32_t index) {
     }
     if (job.recovers && scenario.aggregators > 1 && recovery.chance(0.5)) job.standbys = 1;
   }
+  if (has_lasting_fault(settings.profile)) draw_patience(scenario, job, index);
   const std::uint64_t operations = limited(random.between(3, 8), limits.operations);
   for (std::uint64_t number = 0; number < operations; ++number) {
     job.calls.push_back(draw_call(random, job, number, scenario.lanes * scenario.aggregators, limits.elements));
@@ -261,15 +284,46 @@ void draw_control_faults(Scenario& scenario) {
   add(Fault::intrude, 0.2, seconds(1), seconds(6));
 }
 
+std::optional<LastingFault> draw_lasting_fault(const Scenario& scenario) {
+  Random random(derive(scenario.seed, Label::of_lasting));
+  LastingFault fault;
+  const Profile profile = scenario.settings.profile;
+  if (!has_lasting_fault(profile)) return std::nullopt;
+  fault.kind = profile == Profile::dead_link   ? Fault::dead_link
+               : profile == Profile::slow_rank ? Fault::slow_rank
+                                               : Fault::lossy_lane;
+  const Limits& limits = scenario.settings.limits;
+  if (!limits.kinds.contains(fault.kind) || limits.node_faults == 0) return std::nullopt;
+  const std::uint64_t job = random.next(), rank = random.next(), site = random.next(), lane = random.next();
+  fault.job = static_cast<std::uint32_t>(job % scenario.jobs.size());
+  const JobPlan& plan = scenario.jobs[fault.job];
+  fault.rank = static_cast<std::uint32_t>(rank % plan.workers);
+  fault.site = static_cast<std::uint32_t>(site % scenario.aggregators);
+  fault.lane = static_cast<std::uint32_t>(lane % scenario.lanes);
+  constexpr LastingFault::Reach reaches[] = {LastingFault::Reach::cable, LastingFault::Reach::path,
+                                             LastingFault::Reach::packets};
+  fault.reach = random.pick(reaches);
+  const std::uint64_t way = random.below(3);
+  fault.outward = way != 0;
+  fault.inward = way != 1;
+  const bool at_switch = !plan.switch_of_rank.empty() && plan.switch_of_rank[fault.rank] != UINT32_MAX;
+  fault.trunk = random.chance(0.5) && at_switch;
+  if (profile == Profile::dead_link) fault.at = Time(log_uniform(random, microseconds(500), milliseconds(100)));
+  fault.turn = log_uniform(random, microseconds(100), milliseconds(50));
+  fault.late = random.chance(0.5) ? Duration::zero() : log_uniform(random, milliseconds(1), milliseconds(500));
+  return fault;
+}
+
 }  // namespace
 
 const char* to_string(Profile profile) {
-  constexpr const char* names[] = {"none", "lossy", "chaos", "crash", "leave"};
+  constexpr const char* names[] = {"none", "lossy", "chaos", "crash", "leave", "dead-link", "slow-rank", "lossy-lane"};
   return names[static_cast<std::size_t>(profile)];
 }
 
 std::optional<Profile> profile_of(const std::string& name) {
-  for (const Profile profile : {Profile::none, Profile::lossy, Profile::chaos, Profile::crash, Profile::leave}) {
+  for (auto profile = Profile::none; profile <= Profile::lossy_lane;
+       profile = static_cast<Profile>(static_cast<std::uint8_t>(profile) + 1)) {
     if (name == to_string(profile)) return profile;
   }
   return std::nullopt;
@@ -365,6 +419,12 @@ Scenario generate(const Settings& settings, std::uint64_t seed, const Protocol& 
   protocol.draw(scenario);
   scenario.node_faults = draw_node_faults(scenario, protocol);
   draw_control_faults(scenario);
+  scenario.lasting = draw_lasting_fault(scenario);
+  if (settings.profile == Profile::dead_link) {
+    // Whatever the protocol allows for losses, of which there are none.
+    Random patience(derive(seed, Label::of_lasting + 1));
+    for (JobPlan& job : scenario.jobs) job.operation_deadline = seconds(patience.between(15, 30));
+  }
   return scenario;
 }
 

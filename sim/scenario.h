@@ -14,8 +14,9 @@
 namespace netsum::sim {
 
 // none: an ideal network. lossy: all link faults; every operation must produce its result. crash: nodes die and restart on a
-// fair network. chaos: everything at once.
-enum class Profile : std::uint8_t { none, lossy, chaos, crash, leave };
+// fair network. chaos: everything at once. The last three: one fault that never heals; sim/promises.h says what must
+// complete.
+enum class Profile : std::uint8_t { none, lossy, chaos, crash, leave, dead_link, slow_rank, lossy_lane };
 [[nodiscard]] const char* to_string(Profile profile);
 [[nodiscard]] std::optional<Profile> profile_of(const std::string& name);
 
@@ -70,6 +71,27 @@ struct NodeFault {
   Duration lasts{};  // of a pause, partition, silence, memory shortage, or until the restart; the delay of a slow switch
   bool same_ports = true;  // after a restart
   bool outward = true;     // partition: away from the worker
+};
+
+// A fault of one rank that never heals.
+struct LastingFault {
+  // Of a dead link. cable: everything between the rank and all others. path: everything between it and the node that its
+  // packets go to. packets: its packets there alone, as behind a firewall.
+  enum class Reach : std::uint8_t { cable, path, packets };
+
+  Fault kind{};
+  std::uint32_t job = 0, rank = 0;
+  std::uint32_t site = 0;  // the aggregator, of a rank that is at no switch
+  Reach reach = Reach::cable;
+  bool outward = true, inward = true;  // seen from the rank
+  bool trunk = false;                  // a lossy lane: between the rank's switch and the node above
+  std::uint32_t lane = 0;              // a lossy lane: of the site
+  Time at{};
+  Duration turn{}, late{};  // a slow rank: its host runs so far apart, and it makes each call so late
+
+  [[nodiscard]] bool is_of(std::uint32_t other_job, std::uint32_t other_rank) const {
+    return job == other_job && rank == other_rank;
+  }
 };
 
 using oracle::Numbers;
@@ -133,11 +155,13 @@ struct Scenario {
   LinkFaults links;
   std::vector<JobPlan> jobs;
   std::vector<NodeFault> node_faults;
+  std::optional<LastingFault> lasting;
   Duration coalesce{};  // how long a host collects packets before it runs
   double skew = 0;      // clocks run fast or slow by up to this fraction
   Duration connect_deadline = std::chrono::seconds(5);
   PacketSecurity security = PacketSecurity::none;  // of all jobs' packets
-  bool checked = true;  // hosts check all that must hold as they go; it takes about as long as what they do
+  // Hosts check all that must hold as they go, which takes about as long as what they do; and results are judged.
+  bool checked = true;
 
   [[nodiscard]] const JobPlan& plan_of(const std::string& job) const;
   [[nodiscard]] std::string summary() const;

@@ -123,6 +123,7 @@ class SwitchmlChip final : public Protocol {
  public:
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::switchml_chip_rules(); }
   [[nodiscard]] bool measures() const override { return false; }
+  [[nodiscard]] bool names_missing() const override { return false; }
 
   void draw(Scenario& scenario) const override {
     draw_racks(scenario, wire::chip::max_members);

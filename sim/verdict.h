@@ -20,7 +20,7 @@ namespace netsum::sim {
 
 class Verdict {
  public:
-  explicit Verdict(const Scenario& scenario);
+  explicit Verdict(const Scenario& scenario, bool names_missing = true);  // Protocol's
 
   // A process of the rank runs under these epochs of the job, one of each aggregator.
   void began(std::uint32_t job, std::uint32_t rank, std::span<const std::uint64_t> epochs, std::uint32_t process,
@@ -62,8 +62,10 @@ class Verdict {
                               const RankSet& summed, const std::string& what);
 
   const Scenario& scenario_;
-  std::vector<std::vector<bool>> ranks_;  // [job][rank]: died, was absent, or ended in an error
-  std::vector<bool> jobs_failed_;         // a rank has ended in an error
+  const bool names_missing_;
+  std::vector<std::vector<bool>> ranks_;                     // [job][rank]: died, was absent, or ended in an error
+  std::vector<bool> jobs_failed_;                            // a rank has ended in an error
+  std::set<std::pair<std::uint32_t, std::uint32_t>> erred_;  // job and rank: has had one
   bool aggregators_ = false;
   struct Result {
     std::optional<std::vector<std::byte>> bytes;  // the first result; if the job recovers, the last binding one

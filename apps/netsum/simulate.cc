@@ -49,7 +49,8 @@ class SimulateCommand final : public Command {
     s.add("jobs", jobs_, "N|A..B", "Concurrent jobs").group(seeds);
     s.add("seeds", seeds_, "N|A..B", "Seeds to run; each simulates a cluster from start to end").group(seeds);
     s.add("faults", faults_, "PROFILE",
-          "none, lossy (links), crash (nodes), leave (nodes, of jobs with survivors) or chaos (everything)")
+          "none, lossy (links), crash (nodes), leave (nodes, of jobs with survivors), chaos (everything); or one fault that "
+          "never heals: dead-link, slow-rank, lossy-lane")
         .group(seeds);
     s.add("threads", threads_, "T", "Seeds that run at once; 0: one per CPU").between(0, 256).group(seeds);
     s.add("limit", limit_, "WHAT=N,...",
@@ -59,6 +60,8 @@ class SimulateCommand final : public Command {
           "Fail if a kind of fault or a rare event occurred fewer times, or the median seed tests too little")
         .group(seeds);
     s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap")
+        .group(seeds);
+    s.add_flag("unchecked", unchecked_, "With --trace: nothing ends the run that is found wrong in it (for judge/judge)")
         .group(seeds);
     s.add_flag("first-failure", first_failure_, "Stop at the first seed that fails").group(seeds);
     s.add_flag("no-shrink", no_shrink_, "Report a failing seed as it is, without shrinking its scenario").group(seeds);
@@ -89,10 +92,10 @@ class SimulateCommand final : public Command {
   }
 
   int run() override {
-    checking = true;
+    checking = !unchecked_;
     if (!scenario_.empty()) {
       for (const auto* name :
-           {"protocol", "workers", "jobs", "faults", "limit", "least", "trace", "first-failure", "no-shrink"}) {
+           {"protocol", "workers", "jobs", "faults", "limit", "least", "trace", "unchecked", "first-failure", "no-shrink"}) {
         refuse(name, " does not apply to --scenario: its FILE has its own `protocol` and `seed`");
       }
       const bool seeds = !settings().origin("seeds").empty();
@@ -137,7 +140,9 @@ class SimulateCommand final : public Command {
       throw UsageError("--protocol is one of " + names + ", not '" + protocol_ + "'");
     }
     const auto profile = sim::profile_of(faults_);
-    if (!profile) throw UsageError("--faults must be none, lossy, crash, leave or chaos, not '" + faults_ + "'");
+    if (!profile)
+      throw UsageError("--faults must be none, lossy, crash, leave, chaos, dead-link, slow-rank or lossy-lane, not '" +
+                       faults_ + "'");
     const SeedSpan workers = parse_span("workers", workers_, 1, sim::make_protocol(protocol_)->rules().max_world_size),
                    jobs = parse_span("jobs", jobs_, 1, 64);
     span_ = parse_span("seeds", seeds_, 0, UINT64_MAX / 2);
@@ -153,6 +158,7 @@ class SimulateCommand final : public Command {
     }
     if (!trace_.empty() && span_.from != span_.to)
       throw UsageError("--trace writes what happened in one seed: name it with --seeds N");
+    if (unchecked_ && trace_.empty()) throw UsageError("--unchecked is for a --trace");
   }
 
   void run_seeds() {
@@ -184,7 +190,8 @@ class SimulateCommand final : public Command {
   }
 
   [[nodiscard]] sim::Outcome run_seed(std::uint64_t seed) const {
-    const sim::Scenario scenario = sim::generate(simulation_, seed);
+    sim::Scenario scenario = sim::generate(simulation_, seed);
+    scenario.checked = !unchecked_;
     if (trace_.empty()) return sim::run(scenario);
     std::ofstream text(trace_ + ".txt"), pcap(trace_ + ".pcap", std::ios::binary);
     if (!text || !pcap) throw UsageError("cannot write " + trace_ + ".txt and " + trace_ + ".pcap");
@@ -238,6 +245,7 @@ class SimulateCommand final : public Command {
     for (std::size_t i = 0; i < sim::fault_kinds; ++i) {
       const auto fault = static_cast<sim::Fault>(i);
       if (fault == sim::Fault::bypass && !protocol->can_bypass()) continue;
+      if (!sim::heals(fault)) continue;
       const bool below = fault == sim::Fault::silent_switch || fault == sim::Fault::slow_switch;
       if (below && !protocol->rules().switches) continue;
       require(to_string(fault), tally_.faults[i]);
@@ -319,7 +327,7 @@ class SimulateCommand final : public Command {
   std::vector<std::string> sets_;
   std::uint32_t threads_ = 0;
   std::uint64_t least_ = 0;
-  bool first_failure_ = false, no_shrink_ = false, json_ = false;
+  bool unchecked_ = false, first_failure_ = false, no_shrink_ = false, json_ = false;
 
   sim::Settings simulation_;
   SeedSpan span_;

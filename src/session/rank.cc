@@ -365,8 +365,14 @@ void Rank::on_timer(Time now) {
   if (running() && dispute_ && now >= dispute_->until) return settle({}, now);
   if (supervisor_) {
     if (const auto late = operations_.overdue(now)) {
-      return end(supervisor_->overdue(late->operation, late->call, late->patience,
-                                      running() ? operations_.oldest_stall() : std::nullopt));
+      const Error error = supervisor_->overdue(late->operation, late->call, late->patience,
+                                               running() ? operations_.oldest_stall() : std::nullopt);
+      if (!cause_) return end(error);
+      // Whom it waits for is what ended the life before.
+      ErrorDetails details = cause_->details();
+      details.operation = late->operation;
+      return end(Error(error.code(), std::string(error.what()) + "; the job could not continue after: " + cause_->what(),
+                       std::move(details)));
     }
   }
   switch (phase_) {

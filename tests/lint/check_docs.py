@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("apps", "bench", "bindings", "cmake", "debian", "docs", "etc", "examples", "include", "judge", "oracle", "papers", "proof", "scripts", "sim", "src", "tests")
+FOLDERS = ("apps", "bench", "bindings", "cmake", "conformance", "debian", "docs", "etc", "examples", "include", "judge", "oracle", "papers", "proof", "scripts", "sim", "src", "tests")
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 # A path of the repository, in prose or code; not the end of a longer one (build/release/...) and not an address.

@@ -304,5 +304,20 @@ TEST(Cluster, AnErrorWithoutACauseIsFound) {
   EXPECT_GE(failures(Profile::crash, WithLane<Panicking>()).first, 8);  // the others had ended before the error
 }
 
+// Repeats nothing by itself.
+class Lazy final : public LaneAround {
+ public:
+  using LaneAround::LaneAround;
+  void on_timer(Time, Sink&) override {}
+  [[nodiscard]] Time next_timeout() const override { return never; }
+};
+
+TEST(Cluster, APromiseThatIsNotKeptIsFound) {
+  EXPECT_EQ(0, failures(Profile::lossy_lane, Wrapped()).first);
+  const auto [failed, words] = failures(Profile::lossy_lane, WithLane<Lazy>());
+  EXPECT_GE(failed, 4);  // where it is this rank's lane
+  EXPECT_NE(std::string::npos, words.find("by the time that was promised")) << words;
+}
+
 }  // namespace
 }  // namespace netsum::sim

@@ -164,6 +164,29 @@ TEST(Network, ACutIsOneDirectionOfOneLinkForAWhile) {
   EXPECT_FALSE(network.control(Time(milliseconds(5)), 0, 1).lost);
 }
 
+TEST(Network, ALaneLosesEveryThirdPacketForEver) {
+  Tally tally;
+  const Sent sent({});
+  Network network(sent.scenario, 3, tally);
+  const std::vector<std::byte> bytes(10);
+  Endpoint lane, other;
+  lane.port = 7171;
+  other.port = 7170;
+  network.lose_every(3, 0, 1, lane.port, Fault::lossy_lane);
+  const auto arrives = [&](HostId from, HostId to, const Endpoint& there) {
+    return !network.send(Time{}, from, to, {}, there, bytes, false).empty();
+  };
+  for (int i = 1; i <= 30; ++i) {
+    EXPECT_EQ(i % 3 != 0, arrives(0, 1, lane));
+    EXPECT_TRUE(arrives(0, 1, other));
+    EXPECT_TRUE(arrives(1, 0, lane));
+  }
+  EXPECT_FALSE(network.control(Time{}, 0, 1).lost);
+  network.cut(1, 0, never);
+  EXPECT_TRUE(network.is_dead(1, 0));
+  EXPECT_FALSE(network.is_dead(0, 1));
+}
+
 TEST(Network, TakingAKindAwayLeavesTheOthersAsTheyWere) {
   LinkFaults links;
   links.loss = 0.1;

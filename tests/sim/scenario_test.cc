@@ -63,6 +63,24 @@ TEST(Scenario, ProfilesHaveTheirFaultsOnly) {
   }
 }
 
+TEST(Scenario, AFaultThatNeverHealsIsAlone) {
+  for (const Profile profile : {Profile::dead_link, Profile::slow_rank, Profile::lossy_lane}) {
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+      Settings settings;
+      settings.profile = profile;
+      const Scenario scenario = generate(settings, seed);
+      ASSERT_TRUE(scenario.lasting);
+      EXPECT_FALSE(heals(scenario.lasting->kind));
+      EXPECT_LT(scenario.lasting->rank, scenario.jobs[scenario.lasting->job].workers);
+      EXPECT_TRUE(scenario.lasting->outward || scenario.lasting->inward);
+      EXPECT_EQ(0, scenario.links.loss + scenario.links.late + scenario.links.control_loss);
+      EXPECT_TRUE(scenario.node_faults.empty());
+      settings.limits.kinds.erase(scenario.lasting->kind);
+      EXPECT_FALSE(generate(settings, seed).lasting);
+    }
+  }
+}
+
 TEST(Scenario, RangesAreKeptAndUsed) {
   std::uint32_t least = 99, most = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {

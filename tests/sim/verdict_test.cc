@@ -177,6 +177,26 @@ TEST(Verdict, AnErrorNeedsAFaultAndNamesItsRank) {
   EXPECT_THROW(blamed.failed(0, 0, Error(ErrorCode::internal, "a bug")), Violation);
 }
 
+TEST(Verdict, WhereALinkIsDeadForEverAnErrorNamesTheRankBehindIt) {
+  Scenario s = scenario(Profile::dead_link);
+  s.lasting = LastingFault{.kind = Fault::dead_link, .rank = 1};
+  const Error right(ErrorCode::deadline, "job 'job0', rank 0: operation 0 waits for rank 1"),
+      wrong(ErrorCode::deadline, "job 'job0', rank 0: operation 0 waits for rank 2");
+  const auto judge = [&](const Error& error, std::uint32_t rank) {
+    Verdict verdict(s);
+    verdict.rank_disturbed(0, 1);
+    verdict.failed(0, rank, error);
+  };
+  EXPECT_NO_THROW(judge(right, 0));
+  EXPECT_THROW(judge(wrong, 0), Violation);
+  EXPECT_NO_THROW(judge(wrong, 1)) << "it cannot know whose link it is";
+  s.lasting->reach = LastingFault::Reach::packets;
+  EXPECT_THROW(judge(wrong, 0), Violation);
+  s.lasting->reach = LastingFault::Reach::path;
+  s.aggregators = 2;
+  EXPECT_NO_THROW(judge(wrong, 0)) << "all join again";
+}
+
 TEST(Verdict, ACallThatARankDidNotIssueHasNoResult) {
   Scenario s = scenario(Profile::chaos);
   s.jobs[0].mismatch = JobPlan::Mismatch{1, {.number = 0, .collective = stream::Collective::barrier}};

@@ -641,6 +641,9 @@ TEST_F(RankTest, AnOverdueOperationEndsItWhileItJoinsAgain) {
   rank->on_timer(start + 2s);
   EXPECT_EQ((Names{"end", "cancel 1", "leave 0 30"}), actions());
   expect_error(ErrorCode::deadline, "operation 4 (all_reduce of 8 float32)");
+  expect_error(ErrorCode::deadline, "the job could not continue after: aggregator a:1 no longer knows");
+  EXPECT_EQ("a:1", error->details().aggregator);
+  EXPECT_EQ(4U, error->details().operation);
 }
 
 TEST_F(RankTest, SaysWhoIsMissingWhenAnOperationIsOverdue) {
