@@ -99,8 +99,8 @@ TEST(TcpWindow, CubicGrowsByItsCurve) {
   }
 }
 
-// Where that is faster: by 0.53 segments a round trip up to the window before, whatever fast convergence makes of the curve, and
-// by one from there on (RFC 9438, 4.3).
+// Where that is faster: by 0.53 segments a round trip up to the window before, whatever fast convergence makes of the curve,
+// and by one from there on (RFC 9438, 4.3).
 TEST(TcpWindow, CubicIsAsFastAsReno) {
   TcpWindow window(TcpWindow::Control::cubic);
   const Duration round_trip = milliseconds(10);
