@@ -459,7 +459,7 @@ FIGURES = [
               (Beside("what is lost without", 0.65, "0.86"),), "As simulated: how much is lost follows from the window that is set (`atp-figure15`)."),
     Figure("atp-figure16", "Figure 16", "Beside other traffic", "simulated, ns-3", figure_16,
            "VGG16 gets what it needs, the microbenchmark near its fair share; both together near line rate (read from its plots; its text has no figure)",
-           "ATP halves its window at a mark, as Reno does, and DCTCP yields less; ns-3's cubic hardly grows with such short round trips, where Linux's is as Reno (measured, below). "
+           "ATP halves its window at a mark, as Reno does, and DCTCP yields less. "
            "Links of 1 Gbit/s, a fifth of a second; the first job computes, and its hosts reach 40 % of a link"),
     Elsewhere("Figure 16", "Beside other traffic", "measured", "a job's share beside a TCP flow is 0.54, without congestion control 0.51 and 41 % repeats",
               "scripts/reproduce atp-congestion", "as above", "TCP is cubic with ECN, not DCTCP; an all-reduce, not VGG16"),

@@ -7,6 +7,60 @@ from transition import State, System, put
 And, Or, Not, If, Implies = z3.And, z3.Or, z3.Not, z3.If, z3.Implies
 
 
+MEANINGS = {
+    "exactly once": "A result that a rank takes holds each rank's values of that round once, and nothing else.",
+    "once a round": "A rank takes one result of each of its rounds.",
+    "never refused": "What a rank sends for the round that it is in is never dropped as older or too early.",
+    "waits for somebody": "A round that is not complete lacks the values of some rank.",
+    "nobody is left behind": "A round is overwritten only when every rank has had its result.",
+    "nothing comes too early": "No packet is newer than a round that is not complete.",
+}
+
+
+def words(system, steps, model, in_tree):
+    """The steps of a search, in packets; `system`: a job at one switch, or in a tree."""
+    value = lambda term: model.eval(term, True)  # noqa: E731
+    number = lambda term: value(term).as_long()  # noqa: E731
+    is_true = lambda term: z3.is_true(value(term))  # noqa: E731
+    arrived = set()
+
+    def node(term):
+        if not in_tree or is_true(system.is_rank(value(term))):
+            return f"rank {number(term)}"
+        return "the root" if number(term) == 0 else f"switch {number(term)}"
+
+    def receiver(packet):
+        return node(system.parent(value(system.sender(packet)))) if in_tree else "the switch"
+
+    def about(packet):
+        return f"round {number(system.round(packet))} (version {int(is_true(system.version(packet)))})"
+
+    def content(packet):
+        times = [(number(system.holds(packet, r, i)), r, i) for r, i in system.world.everything([system.ranks, "Round"])]
+        return " + ".join(f"{f'{n} x ' if n > 1 else ''}rank {r}'s round {i}" for n, r, i in times if n) or "nothing"
+
+    def is_new(packet, before, after):
+        return is_true(after.sent(packet)) and not is_true(before.sent(packet))
+
+    for action, things, before, after in steps:
+        if action == "sends":
+            rank, _, packet = things
+            yield f"{node(rank)} sends its values of {about(packet)}"
+        elif action == "arrives":
+            packet, out = things
+            again = "again " if number(packet) in arrived else ""
+            arrived.add(number(packet))
+            line = f"{receiver(packet)} receives {again}{node(system.sender(packet))}'s packet of {about(packet)}"
+            if is_new(out, before, after):
+                line += f", and sends the {'result' if is_true(system.is_result(out)) else 'sum'} of {about(out)}: {content(out)}"
+            yield line
+        elif action == "falls":
+            yield f"{node(things[0])} receives the result of {about(things[1])}, and passes it on: {content(things[1])}"
+        else:
+            rank, packet = things
+            yield f"{node(rank)}, in round {number(before.at(rank, system.slot(packet)))}, takes the result of {about(packet)}: {content(packet)}"
+
+
 class Job(System):
     """Ranks, and a network that keeps every packet that was ever sent: each may arrive at any time, any number of times, or never.
 
@@ -16,6 +70,7 @@ class Job(System):
     """
 
     ranks = "Rank"  # of which sort they are
+    meanings = MEANINGS
     # Left out of the rule, in turn, by the cases that must fail.
     left_out = ""
 
@@ -113,6 +168,9 @@ class Job(System):
         everybody = lambda r: z3.BoolVal(True)  # noqa: E731
         forall = self.world.forall
         return Not(forall("Rank Round Packet", lambda r, i, p: Implies(state.took(r, i, p), self.exactly(p, everybody, i))))
+
+    def words(self, steps, model):
+        return words(self, steps, model, in_tree=False)
 
 
 class Corrected(Job):

@@ -119,13 +119,7 @@ class System:
         return {}
 
 
-def solver():
-    made = z3.Solver()
-    made.set("timeout", PATIENCE_MS)
-    return made
-
-
-def not_proved(system, most=1000):
+def not_proved(system, most=1000, patience=PATIENCE):
     """What does not follow, as (clause, where), of: the first state has the invariant, and every action keeps it. Empty: it is proved. `most`:
     so many are enough to know."""
     state, open_ended = system.symbols(""), []
@@ -135,7 +129,7 @@ def not_proved(system, most=1000):
         if len(open_ended) >= most:
             return
         asked = z3.Solver()
-        asked.set("rlimit", PATIENCE)
+        asked.set("rlimit", patience)
         asked.add(*system.axioms, *given, z3.Not(formula))
         if asked.check() != z3.unsat:
             open_ended.append((clause, where))

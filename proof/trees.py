@@ -2,28 +2,26 @@
 
 import z3
 
+import switchml
 from transition import System, put
 
 And, Or, Not, If, Implies = z3.And, z3.Or, z3.Not, z3.If, z3.Implies
 
 
-class Tree(System):
-    """As switchml.Corrected, with nodes in place of ranks: ranks, and switches, which send the sum of all ranks below them to their parent. The
-    parent's result replaces the sum, and is passed on. `left_out`: of the rule, for what must fail."""
+class Nodes(System):
+    """Ranks, and switches, each below another node but the root."""
 
     ranks = "Node"  # of which sort they are
 
-    def __init__(self, world, left_out="", parents=None):
-        self.world, self.left_out = world, left_out
+    def grow(self, world):
+        self.world = world
         f, forall = world.function, world.forall
-        self.before, self.axioms = world.order("Round")
-        self.first = f("first", "Slot", "Round")
-        # The tree: `toward` is the child of a node on the way down to another one.
+        # `toward` is the child of a node on the way down to another one.
         self.root, self.parent = f("root", "Node"), f("parent", "Node", "Node")
         self.is_rank, self.above = f("is_rank", "Node", "Bool"), f("above", "Node", "Node", "Bool")
         self.toward = f("toward", "Node", "Node", "Node")
         above, parent, toward = self.above, self.parent, self.toward
-        self.axioms += [
+        self.axioms = [
             forall("Node", lambda n: And(Not(above(n, n)), Not(above(n, self.root())), Not(self.is_rank(self.root())))),
             forall("Node Node", lambda a, n: Implies(above(a, n), Not(self.is_rank(a)))),
             forall("Node Node Node", lambda a, b, n: Implies(And(above(a, b), above(b, n)), above(a, n))),
@@ -32,6 +30,35 @@ class Tree(System):
             forall("Node Node", lambda a, n: Implies(above(a, n), And(self.is_child(toward(a, n), a), self.within(toward(a, n), n)))),
             forall("Node Node Node", lambda a, k, n: Implies(And(self.is_child(k, a), self.within(k, n)), k == toward(a, n))),
         ]
+
+    def is_child(self, child, node):
+        return And(child != self.root(), self.parent(child) == node)
+
+    def within(self, top, node):
+        return Or(top == node, self.above(top, node))
+
+    def named(self, parents):
+        """For a search: which node is where, `parents` of all but the root, 0. Who is nobody's parent is a rank."""
+        nodes = self.world.all["Node"]
+        switches = [0, *sorted(set(parents.values()) - {0})]
+        of = [self.root() == nodes[0], self.parent(nodes[0]) == nodes[0]]
+        of += [self.parent(nodes[i]) == nodes[parent] for i, parent in parents.items()]
+        return of + [self.is_rank(node) == (i not in switches) for i, node in enumerate(nodes)], switches
+
+
+class Tree(Nodes):
+    """As switchml.Corrected, with nodes in place of ranks: ranks, and switches, which send the sum of all ranks below them to their parent. The
+    parent's result replaces the sum, and is passed on. `left_out`: of the rule, for what must fail."""
+
+    meanings = switchml.MEANINGS
+
+    def __init__(self, world, left_out="", parents=None):
+        self.left_out = left_out
+        self.grow(world)
+        f = world.function
+        self.before, axioms = world.order("Round")
+        self.axioms += axioms
+        self.first = f("first", "Slot", "Round")
         # A packet, from `sender` to its parent, or, a result, to its children.
         self.is_result, self.sender = f("is_result", "Packet", "Bool"), f("sender", "Packet", "Node")
         self.slot, self.version = f("slot", "Packet", "Slot"), f("version", "Packet", "Bool")
@@ -66,19 +93,12 @@ class Tree(System):
         if world.bounded:
             self.axioms += self.shape(parents)
 
-    def is_child(self, child, node):
-        return And(child != self.root(), self.parent(child) == node)
-
-    def within(self, top, node):
-        return Or(top == node, self.above(top, node))
-
     def shape(self, parents):
-        """For a search: which node is where, `parents` of all but the root, 0, and which packet is which. Who is nobody's parent is a rank."""
-        nodes, rounds = self.world.all["Node"], self.world.all["Round"][:-1]
-        of = [self.first(slot) == rounds[0] for slot in self.world.all["Slot"]] + [self.root() == nodes[0], self.parent(nodes[0]) == nodes[0]]
-        of += [self.parent(nodes[i]) == nodes[parent] for i, parent in parents.items()]
-        switches = [0, *sorted(set(parents.values()) - {0})]
-        of += [self.is_rank(node) == (i not in switches) for i, node in enumerate(nodes)]
+        """For a search: which node is where, and which packet is which."""
+        rounds = self.world.all["Round"][:-1]
+        nodes = self.world.all["Node"]
+        of, switches = self.named(parents)
+        of += [self.first(slot) == rounds[0] for slot in self.world.all["Slot"]]
         kinds = [(False, i) for i in parents] + [(True, i) for i in switches]
         for number, packet in enumerate(self.world.all["Packet"]):
             kind, round = divmod(number, len(rounds))
@@ -196,6 +216,9 @@ class Tree(System):
         everybody = lambda r: z3.BoolVal(True)  # noqa: E731
         right = lambda r, i, p: Implies(state.took(r, i, p), self.exactly(p, everybody, i))  # noqa: E731
         return Not(self.world.forall("Node Round Packet", right))
+
+    def words(self, steps, model):
+        return switchml.words(self, steps, model, in_tree=True)
 
     def holds_newest(self, state, switch, slot):
         here = (switch, slot, state.newest_version(slot))

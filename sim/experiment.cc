@@ -4,11 +4,11 @@
 
 namespace netsum::sim {
 
-std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experiment, const std::string& why) {
+std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experiment, const std::string& why, bool has_red) {
   const Topology& topology = experiment.topology;
   if (!topology.is_tree()) return ImpossibleExperiment("network.kind", "has several paths: " + why);
   if (topology.pfc) return ImpossibleExperiment("network.pfc", "is there: " + why);
-  for (NodeId node = 0; node < topology.size(); ++node) {
+  for (NodeId node = 0; node < topology.size() && !has_red; ++node) {
     if (topology[node].up.red || topology[node].down.red)
       return ImpossibleExperiment("network", "has red at " + topology[node].name + ": " + why);
   }

@@ -72,9 +72,9 @@ struct ImpossibleExperiment : std::invalid_argument {
 };
 
 // What networks of queues that are first in, first out, on one path, do not have (sim/queued_medium.h). None: the experiment
-// does without. `why`: of those, for the message.
+// does without. `why`: of those, for the message. `has_red`: except random early detection, which these have.
 [[nodiscard]] std::optional<ImpossibleExperiment> needs_disciplines(const Experiment& experiment,
-                                                                    const std::string& why = "");
+                                                                    const std::string& why = "", bool has_red = false);
 
 struct JobReport {
   std::string name;

@@ -242,6 +242,21 @@ class PacketLevel final : private Medium::User {
     }
   }
 
+  // Of a network that drops every packet of values nobody would learn more than that a job did not end.
+  void check_buffers(std::size_t job) const {
+    const ExperimentJob& of = experiment_.jobs[job];
+    const std::uint64_t bytes = std::uint64_t{of.plan.packet_elements} * 4;
+    for (const NodeId host : of.nodes) {
+      for (const PortPlan* const port : {&topology_[host].up, &topology_[host].down}) {
+        if (of.training.wire != WireFormat::native || port->buffer_bytes >= bytes) continue;
+        throw ImpossibleExperiment(
+            "network.link", "has a buffer of " + std::to_string(port->buffer_bytes) + " bytes at " + topology_[host].name +
+                                ", and packets of job '" + of.plan.name + "' have " + std::to_string(bytes) +
+                                " bytes of values: give a longer buffer, or a shorter packet_elements");
+      }
+    }
+  }
+
   void add_cluster(Cluster& cluster) {
     for (const NodeId node : experiment_.aggregators) add_process(node, Role::aggregator);
     if (!cluster.scenario.parent_of_switch.empty()) {
@@ -265,6 +280,7 @@ class PacketLevel final : private Medium::User {
 
   void add_workers(Cluster& cluster, std::uint32_t job, std::uint32_t own_job) {
     check_job(cluster, job);
+    check_buffers(job);
     const ExperimentJob& plan = experiment_.jobs[job];
     first_host_[job] = static_cast<HostId>(processes_.size());
     for (std::uint32_t rank = 0; rank < plan.plan.workers; ++rank) {

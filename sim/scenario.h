@@ -160,7 +160,8 @@ struct Scenario {
   double skew = 0;      // clocks run fast or slow by up to this fraction
   Duration connect_deadline = std::chrono::seconds(5);
   PacketSecurity security = PacketSecurity::none;  // of all jobs' packets
-  bool checked = true;  // hosts check all that must hold as they go; it takes about as long as what they do
+  // Hosts check all that must hold as they go, which takes about as long as what they do; and results are judged.
+  bool checked = true;
 
   [[nodiscard]] const JobPlan& plan_of(const std::string& job) const;
   [[nodiscard]] std::string summary() const;

@@ -66,7 +66,7 @@ void SwitchHost::install(const ControlCall& call, const InstallCall& install, Ti
 void SwitchHost::remove(std::uint64_t epoch) {
   const auto served = jobs_.find(epoch);
   if (served == jobs_.end()) return;
-  checked_->check(lanes_.counts());
+  if (scenario_.checked) checked_->check(lanes_.counts());
   checked_->on_stop(epoch);
   served->second.job->stop();
   if (checked_->lanes_serving(epoch) != 0) throw Violation("a lane serves a job that was removed");

@@ -49,7 +49,7 @@ void TcpWindow::grow_cubic(std::uint64_t segments, Duration round_trip, Time now
   const auto count = static_cast<double>(segments);
   const double time = seconds_of(now - *epoch_ + round_trip) - k_;
   const double target = std::clamp(origin_ + cubic_c * time * time * time, window_, 1.5 * window_);
-  w_est_ += (w_est_ < w_max_ ? cubic_alpha : 1) * count / window_;
+  w_est_ += (w_est_ < prior_ ? cubic_alpha : 1) * count / window_;
   window_ = std::max(window_ + count * (target - window_) / window_, w_est_);
 }
 
@@ -57,6 +57,7 @@ void TcpWindow::congested() {
   if (control_ == Control::cubic) {
     // Fast convergence: who gets less than before leaves some to those that are new.
     w_max_ = window_ < w_max_ ? window_ * (1 + cubic_beta) / 2 : window_;
+    prior_ = window_;
     epoch_.reset();
   }
   window_ = threshold_ = std::max(least_window, window_ * (control_ == Control::cubic ? cubic_beta : 0.5));
@@ -71,10 +72,11 @@ void TcpWindow::marked(std::uint64_t segments, std::uint64_t of) {
 
 void TcpWindow::timed_out(double under_way) {
   if (control_ == Control::cubic) {
-    w_max_ = window_;
+    w_max_ = 0;  // the curve begins at its inflection
+    prior_ = window_;
     epoch_.reset();
   }
-  threshold_ = std::max(least_window, under_way / 2);
+  threshold_ = std::max(least_window, under_way * (control_ == Control::cubic ? cubic_beta : 0.5));
   window_ = 1;
 }
 

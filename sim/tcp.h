@@ -49,7 +49,7 @@ class TcpWindow {
   const Control control_;
   double window_ = 10, threshold_ = 1e18;
   // Cubic, RFC 9438's names.
-  double w_max_ = 0, w_est_ = 0, k_ = 0, origin_ = 0;
+  double w_max_ = 0, prior_ = 0, w_est_ = 0, k_ = 0, origin_ = 0;
   std::optional<Time> epoch_;
   double alpha_ = 1;  // dctcp: how much was marked, smoothed
 };

@@ -46,6 +46,14 @@ void Admittance::check_reach(const std::string& listen, const std::string& other
       "127.0.0.1, or pass --anyone-may-join if the network is trusted");
 }
 
+void Admittance::check_reach_without_tokens(const std::string& listen) const {
+  if (anyone_may_join_ || is_loopback(listen)) return;
+  throw UsageError(
+      "--listen " + listen +
+      " is reachable from other hosts, and this protocol has no tokens: any of them may begin sessions and send "
+      "into them; pass --anyone-may-join if the network is trusted, or listen on 127.0.0.1");
+}
+
 TenantAdmittance::TenantAdmittance(Settings& settings) : settings_(settings), secret_(settings) {
   settings.add("tenants", tenants_file_, "FILE",
                "TOML file of tenants, each with a token, jobs and limits of its own; read again on SIGHUP");

@@ -21,6 +21,8 @@ class Admittance {
   [[nodiscard]] std::string resolve(const std::string& listen, const std::string& others = "") const;
   void check_reach(const std::string& listen, const std::string& others = "") const;
   [[nodiscard]] const std::string& token_file() const { return token_file_; }
+  // For what has no secrets. Throws UsageError.
+  void check_reach_without_tokens(const std::string& listen) const;
 
  private:
   std::string token_file_;
@@ -41,6 +43,7 @@ class TenantAdmittance {
     options.tenants = tenants_;
     options.memory_bytes = std::uint64_t{memory_mib_} << 20;
   }
+  void check_reach_without_tokens(const std::string& listen) const { secret_.check_reach_without_tokens(listen); }
   // Reloads the tenants' file of a running daemon. On an error the former tenants stay, and the log has the reason.
   template <class Daemon>
   void reload(Daemon& daemon) const {

@@ -205,6 +205,16 @@ class BenchCommand final : public Command {
         .group(across);
     add_dpdk(s, options_.dpdk, across);
     s.add_flag("require-keys", options_.require_keys, "Refuse to join a job without packet keys").group(across);
+    if (collective == CollectiveName::all_reduce) {
+      s.add(
+          "compat", options_.compat, "NAME",
+          "p4app: the protocol of p4lang/p4app-switchML, with its switch or `netsum switch --compat p4app`; --slots is the "
+          "window of all threads, --switch the control service");
+      s.add("bind", options_.bind, "HOST:PORT",
+            "With --compat: address of this worker and of its first thread's port; default: the address by which --switch "
+            "is reached, and port 4000")
+          .group(across);
+    }
     s.add_flag("rank-report", options_.rank_report, "Print this rank's raw measurements").group("");
     s.exclusive(local, across);
     footer(
@@ -221,11 +231,15 @@ class BenchCommand final : public Command {
   }
 
   int run() override {
-    check();
+    if (options_.compat.empty()) {
+      check();
+    } else {
+      check_compat();
+    }
     int exit_code = exit_done;
     std::vector<RankReport> ranks;
     if (options_.local()) {
-      ranks = run_local(options_, exit_code);
+      ranks = options_.compat.empty() ? run_local(options_, exit_code) : run_p4app_local(options_, exit_code);
       if (ranks.empty()) return exit_code;
     } else {
       ranks = run_one();
@@ -319,6 +333,35 @@ class BenchCommand final : public Command {
     options_.workers = options_.world_size;
   }
 
+  void check_compat() {
+    if (options_.compat != "p4app") throw UsageError("--compat must be p4app, not '" + options_.compat + "'");
+    check_compat_flags(
+        settings(),
+        {"compat",    "bind",    "elements",        "dtype",      "iterations",       "warmup",   "seed", "loss",
+         "loss-seed", "threads", "packet-elements", "slots",      "connect-deadline", "deadline", "json", "workers",
+         "switch",    "rank",    "world-size",      "rank-report"});
+    if (options_.dtype_value() != DType::float32 && options_.dtype_value() != DType::int32)
+      throw UsageError("--compat p4app sums float32 and int32, not " + options_.dtype);
+    if (options_.packet_elements == 0) options_.packet_elements = 256;
+    if (options_.packet_elements != 64 && options_.packet_elements != 256)
+      throw UsageError("--packet-elements is 64 or 256 with --compat p4app, not " +
+                       std::to_string(options_.packet_elements));
+    if (options_.slots == 0) options_.slots = 256;
+    if (options_.threads == 0) options_.threads = 1;
+    if (options_.loss_seed == 0) options_.loss_seed = options_.seed;
+    check_sizes();
+    options_.protocol = "p4app";
+    if (options_.switches.empty() && (options_.rank != 0 || options_.world_size != 0 || !options_.bind.empty()))
+      throw UsageError("--rank, --world-size and --bind need --switch HOST:PORT");
+    if (options_.switches.empty()) {
+      if (options_.workers > 32) throw UsageError("--compat p4app has at most 32 workers");
+      return;
+    }
+    if (options_.world_size == 0 || options_.world_size > 32 || options_.rank >= options_.world_size)
+      throw UsageError("--switch needs --rank R and --world-size N, with R below N and N at most 32");
+    options_.workers = options_.world_size;
+  }
+
   void check_sizes() const {
     if (options_.elements > most_elements) throw UsageError("--elements is more than 2^40, or negative");
     if (options_.slots != 0 && !std::has_single_bit(options_.slots)) {
@@ -341,14 +384,16 @@ class BenchCommand final : public Command {
   [[nodiscard]] std::vector<RankReport> run_one() {
     const Progress progress(options_.rank_report || options_.rank != 0 ? 0 : options_.iterations);
     try {
-      return run_rank(options_, !options_.rank_report, [&](std::uint32_t done) {
+      const auto on_iteration = [&](std::uint32_t done) {
         if (options_.rank_report) {
           std::printf("iteration %u\n", done);
           std::fflush(stdout);
         } else {
           progress.show(done);
         }
-      });
+      };
+      if (!options_.compat.empty()) return {run_p4app_rank(options_, on_iteration)};
+      return run_rank(options_, !options_.rank_report, on_iteration);
     } catch (const Error& error) {
       throw Error(error.code(), "rank " + std::to_string(options_.rank) + ": " + error.what());
     }

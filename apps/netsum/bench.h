@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "local_job.h"
 #include "netsum/types.h"
 #include "oracle/drawn.h"
 #include "protocols.h"
@@ -52,6 +53,7 @@ struct BenchOptions : ProtocolFlags {
   std::uint32_t rank = 0, world_size = 0;
   std::string token_file, job_key_file, tls_ca, packet_security, data_path = "sockets";
   DpdkOptions dpdk;
+  std::string compat, bind;  // bind: with compat
   bool require_keys = false;
   bool rank_report = false;  // print lines for a parent: "iteration I" as each ends, then this rank's report
 
@@ -106,5 +108,14 @@ struct BenchReport {
 
 // Runs aggregators and workers as child processes. Returns the workers' reports; on failure none, and sets `exit_code`.
 [[nodiscard]] std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code);
+
+// The same with --compat p4app. A rank has no other ranks' reports.
+[[nodiscard]] RankReport run_p4app_rank(const BenchOptions& options, const std::function<void(std::uint32_t)>& on_iteration);
+[[nodiscard]] std::vector<RankReport> run_p4app_local(const BenchOptions& options, int& exit_code);
+
+// Of both: the workers' reports, by rank.
+[[nodiscard]] std::vector<RankReport> run_programs(const BenchOptions& options, const std::vector<Program>& daemons,
+                                                   const LocalJob::MakePrograms& make_workers,
+                                                   const LocalJob::MakePrograms& make_above, int& exit_code);
 
 }  // namespace netsum::app

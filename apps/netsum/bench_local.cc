@@ -15,7 +15,6 @@
 
 #include "bench.h"
 #include "command.h"
-#include "local_job.h"
 #include "netsum/daemon_options.h"
 #include "netsum/error.h"
 #include "progress.h"
@@ -171,7 +170,9 @@ std::vector<Program> workers_of(const BenchOptions& options, const std::vector<s
 
 }  // namespace
 
-std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code) {
+std::vector<RankReport> run_programs(const BenchOptions& options, const std::vector<Program>& daemons,
+                                     const LocalJob::MakePrograms& make_workers, const LocalJob::MakePrograms& make_above,
+                                     int& exit_code) {
   const Progress progress(options.iterations);
   std::vector<RankReport> reports;
   unsigned long long slowest_done = 0;
@@ -185,22 +186,7 @@ std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code) {
     }
   };
   const std::chrono::duration<double> patience(options.connect_deadline_seconds);
-  std::optional<JobKey> key;
-  if (options.private_sums) key.emplace();
-  if (options.levels().rows == 0) {
-    exit_code = LocalJob().run(
-        daemons_of(options, 0, SIZE_MAX), patience,
-        [&](const auto& addresses) { return workers_of(options, addresses, key); }, on_worker_line);
-  } else {
-    const std::size_t below = options.levels().racks + options.levels().rows;
-    exit_code = LocalJob().run(
-        daemons_of(options, 1, SIZE_MAX), patience,
-        [&](std::vector<std::string> addresses) {
-          std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(below), addresses.end());
-          return workers_of(options, addresses, key);
-        },
-        on_worker_line, [&](const auto& addresses) { return roots_of(options, addresses); });
-  }
+  exit_code = LocalJob().run(daemons, patience, make_workers, on_worker_line, make_above);
   if (exit_code == exit_done && reports.size() != options.workers) {
     std::fprintf(stderr, "netsum: every process ended, but not with a report\n");
     exit_code = exit_failed;
@@ -208,6 +194,24 @@ std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code) {
   if (exit_code != exit_done) return {};
   std::sort(reports.begin(), reports.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   return reports;
+}
+
+std::vector<RankReport> run_local(const BenchOptions& options, int& exit_code) {
+  std::optional<JobKey> key;
+  if (options.private_sums) key.emplace();
+  if (options.levels().rows == 0) {
+    return run_programs(
+        options, daemons_of(options, 0, SIZE_MAX),
+        [&](const auto& addresses) { return workers_of(options, addresses, key); }, {}, exit_code);
+  }
+  const std::size_t below = options.levels().racks + options.levels().rows;
+  return run_programs(
+      options, daemons_of(options, 1, SIZE_MAX),
+      [&](std::vector<std::string> addresses) {
+        std::rotate(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(below), addresses.end());
+        return workers_of(options, addresses, key);
+      },
+      [&](const auto& addresses) { return roots_of(options, addresses); }, exit_code);
 }
 
 }  // namespace netsum::app

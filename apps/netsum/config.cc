@@ -274,6 +274,21 @@ const std::string& Settings::origin(const std::string& name) const {
   return at == settings_.end() ? none : at->origin;
 }
 
+std::vector<std::string> Settings::given() const {
+  std::vector<std::string> names;
+  for (const Setting& each : settings_) {
+    if (!each.origin.empty()) names.push_back(each.name);
+  }
+  return names;
+}
+
+void check_compat_flags(const Settings& settings, const std::set<std::string>& allowed) {
+  for (const std::string& name : settings.given()) {
+    if (name == "config" || allowed.contains(name)) continue;
+    throw UsageError(settings.origin(name) + " is nothing that the protocol of --compat has");
+  }
+}
+
 std::string Settings::print() const {
   std::ostringstream out;
   out << "[" << section_ << "]\n";

@@ -69,6 +69,8 @@ class Settings {
   // Where a setting's value came from, in words ("--loss", "NETSUM_LOSS", "netsum.toml"); empty: the default.
   [[nodiscard]] const std::string& origin(const std::string& name) const;
 
+  [[nodiscard]] std::vector<std::string> given() const;  // names of settings that have not their default
+
   [[nodiscard]] bool print_only() const { return print_config_; }
   [[nodiscard]] std::string print() const;  // TOML, with each setting's origin as a comment
 
@@ -94,6 +96,9 @@ class Settings {
   std::string config_;
   bool print_config_ = false;
 };
+
+// Of a protocol that other systems have too: it takes these settings alone. Throws UsageError.
+void check_compat_flags(const Settings& settings, const std::set<std::string>& allowed);
 
 [[nodiscard]] std::vector<std::string> split_list(const std::string& comma_separated);
 [[nodiscard]] std::string read_whole(const std::string& path);  // throws UsageError

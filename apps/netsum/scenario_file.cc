@@ -320,7 +320,13 @@ void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPla
 // A row of numbers for each line of the file, between commas.
 std::vector<std::vector<double>> read_trace(TableReader& reader, const std::string& path) {
   std::vector<std::vector<double>> rows;
-  std::istringstream lines(read_whole(path));
+  std::string text;
+  try {
+    text = read_whole(path);
+  } catch (const UsageError& error) {
+    throw reader.error("trace", std::string("is wrong: ") + error.what());
+  }
+  std::istringstream lines(text);
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
@@ -382,6 +388,7 @@ sim::ExperimentJob read_job(TableReader& reader, const sim::Experiment& experime
   sim::TrainingPlan& training = job.training;
   training.buckets = read_compute(reader, path);
   training.stop = reader.duration("stop", for_ever);
+  if (training.stop <= job.start) throw reader.error("stop", "must be later than start: no iteration would begin");
   training.iterations = reader.number("iterations", training.stop == for_ever ? 1 : 0, 0, 1'000'000'000);
   if (training.iterations == 0 && training.stop == for_ever)
     throw reader.error("iterations", "must be above 0, or a stop must be given");
@@ -419,6 +426,7 @@ sim::BackgroundFlow read_flow(TableReader& reader, const sim::Topology& topology
   if (flow.from == flow.to) throw reader.error("to", "must be another node than from");
   flow.start = reader.duration("start", Duration::zero());
   flow.stop = reader.duration("stop", for_ever);
+  if (flow.stop <= flow.start) throw reader.error("stop", "must be later than start: nothing would be sent");
   flow.priority = read_priority(reader);
   if (reader.has("tcp")) {
     const std::vector<std::string> controls{"reno", "dctcp", "cubic"};
@@ -451,6 +459,7 @@ sim::Experiment scenario_of(const TomlTable& root, const std::string& path) {
   experiment.random_ties = top.choice("ties", {"in_order", "random"}, 0) == 1;
   experiment.lanes = static_cast<std::uint32_t>(top.number("lanes", 1, 1, 64));
   experiment.end = top.duration("end", for_ever);
+  if (experiment.end == Duration::zero()) throw top.error("end", "must be longer than 0");
   experiment.control_delay = top.duration("control_delay", experiment.control_delay);
   auto network = top.table("network");
   if (!network) throw top.missing("network");

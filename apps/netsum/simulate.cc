@@ -61,6 +61,8 @@ class SimulateCommand final : public Command {
         .group(seeds);
     s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap")
         .group(seeds);
+    s.add_flag("unchecked", unchecked_, "With --trace: nothing ends the run that is found wrong in it (for judge/judge)")
+        .group(seeds);
     s.add_flag("first-failure", first_failure_, "Stop at the first seed that fails").group(seeds);
     s.add_flag("no-shrink", no_shrink_, "Report a failing seed as it is, without shrinking its scenario").group(seeds);
     s.add("scenario", scenario_, "FILE", "One experiment over a network, from a TOML file (docs/simulator.md)")
@@ -90,10 +92,10 @@ class SimulateCommand final : public Command {
   }
 
   int run() override {
-    checking = true;
+    checking = !unchecked_;
     if (!scenario_.empty()) {
       for (const auto* name :
-           {"protocol", "workers", "jobs", "faults", "limit", "least", "trace", "first-failure", "no-shrink"}) {
+           {"protocol", "workers", "jobs", "faults", "limit", "least", "trace", "unchecked", "first-failure", "no-shrink"}) {
         refuse(name, " does not apply to --scenario: its FILE has its own `protocol` and `seed`");
       }
       const bool seeds = !settings().origin("seeds").empty();
@@ -156,6 +158,7 @@ class SimulateCommand final : public Command {
     }
     if (!trace_.empty() && span_.from != span_.to)
       throw UsageError("--trace writes what happened in one seed: name it with --seeds N");
+    if (unchecked_ && trace_.empty()) throw UsageError("--unchecked is for a --trace");
   }
 
   void run_seeds() {
@@ -187,7 +190,8 @@ class SimulateCommand final : public Command {
   }
 
   [[nodiscard]] sim::Outcome run_seed(std::uint64_t seed) const {
-    const sim::Scenario scenario = sim::generate(simulation_, seed);
+    sim::Scenario scenario = sim::generate(simulation_, seed);
+    scenario.checked = !unchecked_;
     if (trace_.empty()) return sim::run(scenario);
     std::ofstream text(trace_ + ".txt"), pcap(trace_ + ".pcap", std::ios::binary);
     if (!text || !pcap) throw UsageError("cannot write " + trace_ + ".txt and " + trace_ + ".pcap");
@@ -323,7 +327,7 @@ class SimulateCommand final : public Command {
   std::vector<std::string> sets_;
   std::uint32_t threads_ = 0;
   std::uint64_t least_ = 0;
-  bool first_failure_ = false, no_shrink_ = false, json_ = false;
+  bool unchecked_ = false, first_failure_ = false, no_shrink_ = false, json_ = false;
 
   sim::Settings simulation_;
   SeedSpan span_;

@@ -34,6 +34,7 @@ constexpr std::uint64_t most_runs = 100'000;
 struct Axis {
   std::string key;
   std::vector<std::string> values;
+  std::uint32_t line = 0;  // of the file; 0: it is of the command line
 };
 struct Run {
   std::vector<std::string> values;  // of each axis
@@ -77,10 +78,10 @@ class Sweep {
       const std::size_t equals = set.find('=');
       if (equals == 0 || equals == std::string::npos)
         throw UsageError("--set is KEY=A,B,C, for example job.slots=64,128, not '" + set + "'");
-      add({set.substr(0, equals), split_values(set.substr(equals + 1))});
+      add({set.substr(0, equals), split_values(set.substr(equals + 1)), 0});
     }
     const std::uint64_t own = scenario_of(root_, plan.path).seed;
-    seeds_ = seeds.empty() ? SeedSpan{own, own} : parse_span("seeds", seeds, 0, UINT64_MAX / 4);
+    seeds_ = seeds.empty() ? SeedSpan{own, own} : span_of_seeds(seeds);
     output_ = plan.output;
     if (output_.empty()) {
       output_ = plan.path.substr(plan.path.rfind('/') + 1);
@@ -126,21 +127,33 @@ class Sweep {
     known == axes_.end() ? axes_.push_back(std::move(axis)) : void(known->values = std::move(axis.values));
   }
 
+  [[nodiscard]] static SeedSpan span_of_seeds(const std::string& text) {
+    return parse_span("seeds", text, 0, UINT64_MAX / 4);
+  }
+
   void read_table(const TomlValue& value, std::string& seeds) {
-    const std::string where = plan_.path + ", line " + std::to_string(value.line) + ": sweep";
     const auto* table = value.as<TomlTable>();
-    if (table == nullptr) throw UsageError(where + " is a table: \"job.slots\" = [64, 128]");
+    const auto where = [&](std::uint32_t line, const std::string& key) {
+      return plan_.path + ", line " + std::to_string(line) + ": `sweep" + key + "`";
+    };
+    if (table == nullptr) throw UsageError(where(value.line, "") + " is a table: \"job.slots\" = [64, 128]");
     for (const auto& [key, listed] : table->values) {
+      const std::string here = where(listed.line, "." + key);
       if (key == "seeds") {
         const auto* text = listed.as<std::string>();
-        if (text == nullptr) throw UsageError(where + ".seeds is like \"1..10\"");
+        if (text == nullptr) throw UsageError(here + " is like \"1..10\"");
+        try {
+          static_cast<void>(span_of_seeds(*text));
+        } catch (const UsageError&) {
+          throw UsageError(here + " is like \"1..10\", and not '" + *text + "'");
+        }
         if (seeds.empty()) seeds = *text;
         continue;
       }
       const auto* list = listed.as<TomlList>();
-      if (list == nullptr) throw UsageError(where + ".\"" + key + "\" is a list: [64, 128]");
-      Axis axis{key, {}};
-      for (const TomlValue& each : *list) axis.values.push_back(text_of(each, where + ".\"" + key + "\""));
+      if (list == nullptr || list->empty()) throw UsageError(here + " is a list of values: [64, 128]");
+      Axis axis{key, {}, listed.line};
+      for (const TomlValue& each : *list) axis.values.push_back(text_of(each, here));
       add(std::move(axis));
     }
   }
@@ -176,7 +189,7 @@ class Sweep {
 
   [[nodiscard]] sim::Experiment scenario_at(const Run& run) const {
     TomlTable root = root_;
-    for (std::size_t i = 0; i < axes_.size(); ++i) set_value(root, axes_[i].key, run.values[i]);
+    for (std::size_t i = 0; i < axes_.size(); ++i) set_value(root, axes_[i].key, run.values[i], axes_[i].line);
     sim::Experiment experiment = scenario_of(root, plan_.path);
     experiment.seed = run.seed;
     return experiment;
@@ -525,13 +538,14 @@ std::vector<std::string> split_values(const std::string& text) {
   return values;
 }
 
-void set_value(TomlTable& root, const std::string& key, const std::string& value) {
+void set_value(TomlTable& root, const std::string& key, const std::string& value, std::uint32_t line) {
   TomlValue parsed;
   try {
     parsed = *parse_toml("x = " + value, "").get("x");
   } catch (const UsageError&) {
     parsed.value = value;  // a word needs no quotes
   }
+  parsed.line = line;
   set_below(root, key, key, parsed);
 }
 

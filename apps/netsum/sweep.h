@@ -35,8 +35,9 @@ struct SeedSpan {
 
 // ---- for tests
 
-// Sets what a key like "job[0].slots" or "network.link.rate" names; "job.slots": of all jobs. Throws UsageError.
-void set_value(TomlTable& root, const std::string& key, const std::string& value);
+// Sets what a key like "job[0].slots" or "network.link.rate" names; "job.slots": of all jobs. `line`: of the file, for
+// errors; 0: there is none. Throws UsageError.
+void set_value(TomlTable& root, const std::string& key, const std::string& value, std::uint32_t line = 0);
 // At commas outside of quotes and brackets.
 [[nodiscard]] std::vector<std::string> split_values(const std::string& text);
 

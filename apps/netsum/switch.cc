@@ -4,6 +4,8 @@
 #include "daemon.h"
 #include "data_path.h"
 #include "netsum/aggregator.h"
+#include "p4app/messages.h"
+#include "p4app/switch_daemon.h"
 #include "packet_security.h"
 #include "protocols.h"
 
@@ -74,6 +76,8 @@ class SwitchCommand final : public Command {
         .at_least(200);
     settings().add("loss", options_.loss, "P", "Tests: drop this share of the received datagrams: 0.01, or 1%").share(0.9);
     settings().add("seed", options_.loss_seed, "S", "Seed of --loss");
+    settings().add("compat", compat_, "NAME",
+                   "p4app: serve clients of p4lang/p4app-switchML in place of their switch, and no others");
     settings().add_flag("pin", options_.pin_threads,
                         "Pin thread i to the i-th allowed CPU, those of the network card's NUMA node first");
     settings().add("busy-poll", options_.busy_poll, "BOOL", "Threads poll for a moment before they sleep");
@@ -86,6 +90,7 @@ class SwitchCommand final : public Command {
   }
 
   int run() override {
+    if (!compat_.empty()) return run_compat();
     admittance_.apply(options_);
     keys_.apply(options_);
     control::check_tls_pair(options_.tls_cert, options_.tls_key);
@@ -107,11 +112,28 @@ class SwitchCommand final : public Command {
   }
 
  private:
+  int run_compat() {
+    if (compat_ != "p4app") throw UsageError("--compat must be p4app, not '" + compat_ + "'");
+    check_compat_flags(settings(), {"compat", "listen", "metrics", "loss", "seed", "anyone-may-join"});
+    p4app::SwitchDaemonOptions options;
+    options.listen =
+        settings().origin("listen").empty() ? "127.0.0.1:" + std::to_string(p4app::control_port) : options_.listen;
+    options.metrics = options_.metrics;
+    options.loss = options_.loss;
+    options.loss_seed = options_.loss_seed;
+    options.log = log_line;
+    admittance_.check_reach_without_tokens(options.listen);
+    return run_daemon(
+        [&] { return p4app::SwitchDaemon(options); }, [](p4app::SwitchDaemon&) {},
+        [&](const std::string& address) { log_line("ready: listening " + address + ", for clients of p4app"); },
+        [](const p4app::SwitchDaemon& daemon) { log_line(daemon.summary()); });
+  }
+
   AggregatorOptions options_;
   TenantAdmittance admittance_{settings()};
   KeySettings keys_{settings()};
   DataPathSettings path_{settings()};
-  std::string parents_, profile_, data_plane_ = "sockets";
+  std::string parents_, profile_, compat_, data_plane_ = "sockets";
 };
 
 }  // namespace

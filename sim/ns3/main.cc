@@ -14,7 +14,7 @@ namespace netsum {
 namespace {
 
 sim::Report run(const sim::Experiment& experiment) {
-  if (const auto needs = sim::needs_disciplines(experiment, "only netsum simulate has it")) throw *needs;
+  if (const auto needs = sim::needs_disciplines(experiment, "only netsum simulate has it", true)) throw *needs;
   sim::Ns3Medium medium(experiment.topology, sim::derive(experiment.seed, 1), sim::packet_level_origin);
   return sim::run_packets(experiment, medium);
 }

@@ -8,7 +8,15 @@ namespace {
 ns3_wires::Port port_of(const PortPlan& plan) {
   if (plan.loss_burst != 1 || !plan.outages.empty())
     throw std::invalid_argument("links of ns-3's have no bursts of losses and no outages here");
-  return {plan.bits_per_second, plan.delay.count(), plan.buffer_bytes, plan.mark_bytes, plan.loss};
+  ns3_wires::Port port{plan.bits_per_second, plan.delay.count(), plan.buffer_bytes, plan.mark_bytes, plan.loss};
+  if (plan.red) {
+    if (plan.red->marks) throw std::invalid_argument("RED of ns-3's links drops: leave `mark` out");
+    port.red_least_bytes = plan.red->least_bytes;
+    port.red_most_bytes = plan.red->most_bytes;
+    port.red_most_chance = plan.red->most_chance;
+    port.red_weight = plan.red->weight;
+  }
+  return port;
 }
 
 std::vector<ns3_wires::Node> nodes_of(const Topology& topology) {

@@ -83,15 +83,48 @@ class PortQueue : public QueueDisc {
   void InitializeParams() override {}
 };
 
+// With the region in which RFC 9438 is as fast as Reno (section 4.3), which ns-3 has from 3.41 on.
+class FriendlyCubic : public TcpCubic {
+ public:
+  static TypeId GetTypeId() {
+    static TypeId id = TypeId("netsum::FriendlyCubic").SetParent<TcpCubic>().AddConstructor<FriendlyCubic>();
+    return id;
+  }
+  TypeId GetInstanceTypeId() const override { return GetTypeId(); }
+  Ptr<TcpCongestionOps> Fork() override { return CopyObject<FriendlyCubic>(this); }
+
+  void IncreaseWindow(Ptr<TcpSocketState> state, std::uint32_t acknowledged) override {
+    const bool avoids = state->m_cWnd >= state->m_ssThresh;
+    TcpCubic::IncreaseWindow(state, acknowledged);
+    if (!avoids) return;
+    const double segment = state->m_segmentSize, window = state->m_cWnd / segment;
+    if (estimate_ == 0) estimate_ = window;
+    estimate_ += (estimate_ < prior_ ? alpha : 1) * acknowledged / window;
+    if (estimate_ > window) state->m_cWnd = static_cast<std::uint32_t>(estimate_ * segment);
+  }
+  std::uint32_t GetSsThresh(Ptr<const TcpSocketState> state, std::uint32_t in_flight) override {
+    prior_ = state->GetCwndInSegments();
+    estimate_ = 0;
+    return TcpCubic::GetSsThresh(state, in_flight);
+  }
+
+ private:
+  static constexpr double alpha = 3 * (1 - 0.7) / (1 + 0.7);
+  double prior_ = 0, estimate_ = 0;  // segments; W_est
+};
+
 }  // namespace
 
 struct Wires::State {
   struct Device {
     Ptr<PointToPointNetDevice> device;
     Ptr<PortQueue> queue;
+    Ptr<RedQueueDisc> red;  // in its place
     Counts counts;
     DataRate rate;
     Time free;  // when the packet that it sends has left
+
+    [[nodiscard]] std::uint64_t waiting() const { return red ? red->GetNBytes() + ahead() : queue->waiting(); }
 
     [[nodiscard]] std::uint64_t ahead() const {
       const double sending =
@@ -153,12 +186,13 @@ struct Wires::State {
       own.device = DynamicCast<PointToPointNetDevice>(devices.Get(is_up ? 0 : 1));
       own.rate = DataRate(port.bits_per_second == 0 ? unlimited : port.bits_per_second);
       own.device->SetDataRate(own.rate);
-      own.queue = CreateObject<PortQueue>();
-      own.queue->counts = &own.counts;
-      own.queue->buffer = port.buffer_bytes;
-      own.queue->mark = port.mark_bytes;
-      own.queue->ahead = [&own] { return own.ahead(); };
-      own.queue->gone = [this](const Ptr<const Packet>& packet) { lost(packet); };
+      const auto control = own.device->GetNode()->GetObject<TrafficControlLayer>();
+      if (port.red_most_bytes != 0) {
+        own.red = red_queue(own, port);
+        control->SetRootQueueDiscOnDevice(own.device, own.red);
+      } else {
+        control->SetRootQueueDiscOnDevice(own.device, port_queue(own, port));
+      }
       own.device->TraceConnectWithoutContext("PhyTxBegin", MakeBoundCallback(&State::transmits, this, &own));
       if (port.loss > 0) {
         const auto errors = CreateObject<RateErrorModel>();
@@ -168,9 +202,36 @@ struct Wires::State {
         receiver->SetReceiveErrorModel(errors);
         receiver->TraceConnectWithoutContext("PhyRxDrop", MakeBoundCallback(&State::corrupted, this, &own.counts));
       }
-      const auto control = own.device->GetNode()->GetObject<TrafficControlLayer>();
-      control->SetRootQueueDiscOnDevice(own.device, own.queue);
     }
+  }
+
+  Ptr<PortQueue> port_queue(Device& own, const Port& port) {
+    own.queue = CreateObject<PortQueue>();
+    own.queue->counts = &own.counts;
+    own.queue->buffer = port.buffer_bytes;
+    own.queue->mark = port.mark_bytes;
+    own.queue->ahead = [&own] { return own.ahead(); };
+    own.queue->gone = [this](const Ptr<const Packet>& packet) { lost(packet); };
+    return own.queue;
+  }
+
+  // ns-3's own, by the rules of sim/red.h.
+  Ptr<RedQueueDisc> red_queue(Device& own, const Port& port) {
+    constexpr std::uint32_t packet_bytes = 1500;  // of TCP: chances are of these
+    const auto red = CreateObject<RedQueueDisc>();
+    const auto buffer = static_cast<std::uint32_t>(std::min<std::uint64_t>(port.buffer_bytes, UINT32_MAX));
+    red->SetMaxSize(QueueSize(QueueSizeUnit::BYTES, buffer));
+    red->SetAttribute("MeanPktSize", UintegerValue(packet_bytes));
+    red->SetAttribute("MinTh", DoubleValue(static_cast<double>(port.red_least_bytes)));
+    red->SetAttribute("MaxTh", DoubleValue(static_cast<double>(port.red_most_bytes)));
+    red->SetAttribute("LInterm", DoubleValue(1 / port.red_most_chance));
+    red->SetAttribute("QW", DoubleValue(port.red_weight));
+    red->SetAttribute("Gentle", BooleanValue(true));
+    red->SetAttribute("Wait", BooleanValue(false));
+    red->SetAttribute("LinkBandwidth", DataRateValue(own.rate));
+    red->TraceConnectWithoutContext("Drop", MakeBoundCallback(&State::refused, this, &own.counts));
+    red->TraceConnectWithoutContext("Enqueue", MakeBoundCallback(&State::waits, &own));
+    return red;
   }
 
   // A tree: up by default, and down to each node below.
@@ -211,6 +272,14 @@ struct Wires::State {
   static void corrupted(State* state, Counts* counts, Ptr<const Packet> packet) {
     ++counts->lost;
     state->lost(packet);
+  }
+
+  static void refused(State* state, Counts* counts, Ptr<const QueueDiscItem> item) {
+    ++counts->dropped;
+    state->lost(item->GetPacket());
+  }
+  static void waits(Device* device, Ptr<const QueueDiscItem>) {
+    device->counts.longest_queue = std::max(device->counts.longest_queue, device->waiting());
   }
 
   void lost(const Ptr<const Packet>& packet) const {
@@ -273,7 +342,7 @@ void Wires::carry(std::int64_t at, std::uint32_t frame, std::uint32_t from, std:
 
 std::size_t Wires::add_tcp(const Tcp& tcp) {
   const TypeId control = tcp.congestion_control == "dctcp"   ? TcpDctcp::GetTypeId()
-                         : tcp.congestion_control == "cubic" ? TcpCubic::GetTypeId()
+                         : tcp.congestion_control == "cubic" ? FriendlyCubic::GetTypeId()
                          : tcp.congestion_control == "reno"  ? TcpLinuxReno::GetTypeId()
                                                              : TypeId();
   if (control == TypeId())
@@ -321,7 +390,7 @@ const Counts& Wires::counts(std::uint32_t node, bool up) const {
 }
 
 std::uint64_t Wires::queued_bytes(std::uint32_t node, bool up) const {
-  return (up ? state_->up : state_->down)[node].queue->waiting();
+  return (up ? state_->up : state_->down)[node].waiting();
 }
 
 std::uint64_t Wires::hops() const {

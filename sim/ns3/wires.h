@@ -14,6 +14,8 @@ struct Port {                         // as sim::PortPlan
   std::int64_t delay_ns = 0;          // the same in both directions
   std::uint64_t buffer_bytes = UINT64_MAX, mark_bytes = UINT64_MAX;
   double loss = 0;
+  std::uint64_t red_least_bytes = 0, red_most_bytes = 0;  // as sim::RedPlan; most 0: none
+  double red_most_chance = 0, red_weight = 0;
 };
 struct Node {
   std::uint32_t above = UINT32_MAX;  // an earlier one; none: the root

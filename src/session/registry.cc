@@ -34,6 +34,20 @@ struct Member {
   Pace pace{};         // likewise
 };
 
+// Without which a life began, as its program was late.
+struct Late {
+  JoinRequest request{};  // the one that it was told so on; of life 0: this daemon has only heard of it
+  Liveness liveness{};    // it looks in
+};
+
+// Whether a rank's request is of the process that made the other one, when it was given that epoch (0: none), or of another
+// one: a rank may have an old process that was declared dead, and lives, and a new one.
+[[nodiscard]] bool is_same_process(const JoinRequest& request, const JoinRequest& earlier, std::uint32_t epoch) {
+  if (epoch != 0 && request.former_epoch == epoch) return true;
+  // It was not told.
+  return request.former_epoch == earlier.former_epoch && (request.former_epoch != 0 || request.life == earlier.life);
+}
+
 enum class Phase : std::uint8_t { joining, running, failed };
 
 struct Job {
@@ -47,9 +61,9 @@ struct Job {
   std::uint64_t first_operation = 0;  // of this life
   bool boundary = false;              // this life began where its ranks let new processes in
   std::chrono::milliseconds straggler_deadline{0};
-  RankSet aside;                                 // ranks that were late, when this life began
-  std::map<std::uint32_t, Liveness> looking_in;  // of these
-  SiteSet sites;                                 // of this life
+  RankSet aside;                       // ranks that were late, when this life began
+  std::map<std::uint32_t, Late> late;  // these
+  SiteSet sites;                       // of this life
   RankSet joined, left;
   Time since{};
   std::string failure, lost_switch;
@@ -534,7 +548,8 @@ struct Registry::Impl {
     std::vector<Paced> paces;
     for (const auto& [rank, member] : job.ranks) {
       const JoinRequest& request = member.request;
-      const bool was = request.life == found.life || found.former.contains(rank) || found.aside.contains(rank);
+      const bool was = request.life == found.life || ((found.former.contains(rank) || found.aside.contains(rank)) &&
+                                                      !(found.last && is_replaced(*found.last, request)));
       const bool forgotten = request.set_aside && request.progress.next < found.kept;
       (request.life == 0 ? found.fresh : !was ? found.stale : forgotten ? found.too_late : found.again).insert(rank);
       if (!found.again.contains(rank)) continue;
@@ -543,6 +558,25 @@ struct Registry::Impl {
     if (job.straggler_deadline.count() != 0) found.late = stragglers(paces, job.straggler_deadline, job.survivors);
     found.aside = found.aside.minus(job.joined).united(found.late);
     found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
+    return found;
+  }
+  // Whether another process was in that life as this rank.
+  [[nodiscard]] static bool is_replaced(const Job& life, const JoinRequest& request) {
+    if (const auto member = life.ranks.find(request.rank); member != life.ranks.end())
+      return !is_same_process(request, member->second.request, member->second.epoch);
+    const auto late = life.late.find(request.rank);
+    return late != life.late.end() && late->second.request.life != 0 && !is_same_process(request, late->second.request, 0);
+  }
+  // Late ranks that have not joined again, and may have results that none of those has that have: the next life would sum
+  // these calls anew, over other ranks. Whoever looks in joins; who does not counts as dead.
+  [[nodiscard]] static RankSet ahead(const Job& job, const Muster& all) {
+    RankSet found;
+    if (all.last == nullptr) return found;
+    std::uint64_t furthest = 0;
+    all.again.for_each([&](std::uint32_t rank) { furthest = std::max(furthest, job.ranks.at(rank).request.progress.next); });
+    for (const auto& [rank, late] : all.last->late) {
+      if (all.aside.contains(rank) && !job.ranks.contains(rank) && late.request.progress.next > furthest) found.insert(rank);
+    }
     return found;
   }
   // The latest that was here of the job that the ranks were in. An earlier job may have had the same name.
@@ -595,6 +629,9 @@ struct Registry::Impl {
     if (whole) return job.since;
     Time when = job.since;
     all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(job, all, rank)); });
+    ahead(job, all).for_each([&](std::uint32_t rank) {
+      when = std::max(when, all.last->late.at(rank).liveness.dead_at(silence_between_lives()));
+    });
     return when;
   }
   // At once, so that new processes can take their places.
@@ -626,14 +663,17 @@ struct Registry::Impl {
     const Job* const newest = newest_life(job);
     job.lineage = newest == nullptr ? 0 : newest->lineage;
     job.joined = all.next();
-    job.aside = all.aside;
+    job.aside = all.aside.minus(ahead(job, all));
     if (!all.lets_in) {
       all.fresh.for_each([&](std::uint32_t rank) { job.successors.insert(job.ranks.extract(rank)); });
     }
     job.life = all.life + 1;
     job.boundary = all.boundary;
+    job.aside.for_each([&](std::uint32_t rank) {
+      const bool known = newest != nullptr && newest->late.contains(rank);
+      job.late[rank] = {known ? newest->late.at(rank).request : JoinRequest{}, Liveness(now)};
+    });
     set_aside(job, all.late);
-    job.aside.for_each([&](std::uint32_t rank) { job.looking_in[rank].hear(now); });
     if (job.ranks.size() >= job.survivors && !job.ranks.empty()) admit(key, job, now);
   }
   [[nodiscard]] static std::string ended_without(const Job& job) {
@@ -654,9 +694,10 @@ struct Registry::Impl {
   // The next life begins without them, and they are told.
   void set_aside(Job& job, const RankSet& late) {
     late.for_each([&](std::uint32_t rank) {
-      const auto node = job.ranks.extract(rank);
+      auto node = job.ranks.extract(rank);
       tell_aside(job, node.mapped().ticket);
       wait_no_more(node.mapped().ticket, job.tenant);
+      job.late.at(rank).request = std::move(node.mapped().request);
     });
   }
   void tell_aside(const Job& job, std::uint64_t ticket) {
@@ -720,8 +761,8 @@ struct Registry::Impl {
       found = jobs.find(key);
     }
     if (found != jobs.end() && found->second.phase == Phase::running && request.life != 0 &&
-        found->second.aside.contains(request.rank)) {
-      found->second.looking_in[request.rank].hear(now);
+        found->second.aside.contains(request.rank) && !is_replaced(found->second, request)) {
+      found->second.late.at(request.rank).liveness.hear(now);
       if (!request.pace.calls) return tell_aside(found->second, ticket);
       request.set_aside = true;
       end(key, "rank " + std::to_string(request.rank) + " of job '" + request.job + "' was late, and has made its call",
@@ -733,7 +774,8 @@ struct Registry::Impl {
     }
     if (auto outcome = has_no_room(request, key)) return refuse(std::move(*outcome));
     Job& job = found == jobs.end() ? jobs[key] : found->second;
-    if (job.phase == Phase::running && job.survivors != 0 && request.life != 0 && !job.joined.contains(request.rank)) {
+    if (job.phase == Phase::running && job.survivors != 0 && request.life != 0 &&
+        (!job.joined.contains(request.rank) || (request.life < job.life && is_replaced(job, request)))) {
       return refuse({Refusal::excluded, why_excluded(request, job.joined, &job), {}});
     }
     if (job.phase == Phase::running && may_succeed(job, request)) {
@@ -1109,9 +1151,9 @@ void Registry::on_timer(Time now) {
       }
     }
     if (!dead.empty() && dead.back().key == key) continue;
-    for (auto& [rank, liveness] : job.looking_in) {
-      liveness.look(now, meant);
-      if (now < liveness.dead_at(r.config.heartbeat_timeout)) continue;
+    for (auto& [rank, waits] : job.late) {
+      waits.liveness.look(now, meant);
+      if (now < waits.liveness.dead_at(r.config.heartbeat_timeout)) continue;
       dead.push_back({key, rank, false, r.config.heartbeat_timeout});
       break;
     }
@@ -1156,8 +1198,8 @@ Time Registry::next_timeout() const {
     for (const auto& [rank, member] : job.ranks) {
       if (!job.left.contains(rank)) next = std::min(next, impl_->dead_at(job, member));
     }
-    for (const auto& [rank, liveness] : job.looking_in)
-      next = std::min(next, liveness.dead_at(impl_->config.heartbeat_timeout));
+    for (const auto& [rank, waits] : job.late)
+      next = std::min(next, waits.liveness.dead_at(impl_->config.heartbeat_timeout));
   }
   for (const auto& [epoch, job] : impl_->failed) next = std::min(next, job.since + remember_failed);
   return next;

@@ -192,8 +192,25 @@ job = [{ elements = 20_000, iterations = 3 }]
             result = cli.run("simulate", "--scenario", path, "--output", path, "--set", *words)
             self.assertEqual(result.returncode, 2)
             self.assertIn(why, result.stderr)
+        for sweep, why in (('seeds = "10..1"', 'line 4: `sweep.seeds` is like "1..10", and not'), ('"job.slots" = []', "line 4: `sweep.job.slots` is a list"),
+                           ('"job.slots" = [64, 3]', "line 4: `job[0].slots` is wrong: 3 slots"), ('"job.sluts" = [3]', "line 4: `job[0].sluts` is an unknown key")):
+            path = self.scenario(f"network = {{ hosts = 2 }}\njob = [{{ elements = 1000 }}]\n[sweep]\n{sweep}\n")
+            result = cli.run("simulate", "--scenario", path, "--output", path)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(why, result.stderr)
         path = self.scenario('network = { hosts = 2, link = { rate = "1gbit" } }\njob = [{ elements = 1000 }]\n')
         self.assertIn("all seeds are alike", self.sweep(path, "--seeds", "1..2")[1].stderr)
+
+    def test_what_nothing_would_come_of(self):
+        for top, job, why in (("", 'start = "2s", stop = "1s"', "line 2: `job[0].stop` must be later than start"),
+                              ("", 'trace = "none.csv"', "line 2: `job[0].trace` is wrong: cannot read"),
+                              ("", "", "line 1: `network.link` has a buffer of 100 bytes at h0, and packets of job 'job0' have 1024"),
+                              ('end = "0s"\n', "", "line 1: `end` must be longer than 0")):
+            link = "" if top or job else ', link = { buffer = "100B" }'
+            path = self.scenario(f"{top}network = {{ hosts = 2{link} }}\njob = [{{ elements = 1000{', ' if job else ''}{job} }}]\n")
+            result = cli.run("simulate", "--scenario", path)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
+            self.assertIn(why, result.stderr)
 
     def test_times_of_each_rank(self):
         path = self.scenario('''network = { hosts = 3, link = { rate = "1gbit" } }

@@ -87,9 +87,10 @@ class Tcp(unittest.TestCase):
             self.assertEqual(found["jobs"][0]["iteration_seconds"]["count"], 8)
 
     def test_is_as_fast_as_ours(self):
-        """On links whose queues are too short for it, and on one that loses."""
+        """On links whose queues are too short for it, behind RED, and on one that loses."""
         for control, trunk, seconds in (("reno", 'rate = "20mbit", delay = "10ms", buffer = "20kB"', 60),
                                         ("cubic", 'rate = "20mbit", delay = "30ms", buffer = "30kB"', 60),
+                                        ("reno", 'rate = "20mbit", delay = "10ms", buffer = "1MB", red = { min = "30kB", max = "90kB", probability = 0.02 }', 60),
                                         ("reno", 'rate = "1gbit", delay = "10ms", loss = 0.001', 100)):
             scenario = (f'end = "{seconds}s"\n[network]\nkind = "shared"\nleft = 2\nright = 1\nlink = {{ rate = "1gbit" }}\ntrunk = {{ {trunk} }}\n'
                         '[[job]]\nhosts = ["h1"]\n[[job.bucket]]\nelements = 10\nbackward = "110s"\n'
@@ -97,6 +98,13 @@ class Tcp(unittest.TestCase):
                         '[output]\nseries = ["background.tcp.bytes"]\nbin = "1s"\n').replace('"1000s"', '"110s"')
             ours, theirs = (sum(report(program, scenario)["series"]["background.tcp.bytes"][10:]) for program in (NETSUM, NS3))
             self.assertLess(abs(ours / theirs - 1), WITHIN_TCP, f"{control}, {trunk}: {ours} bytes, by ns-3 {theirs}")
+
+    def test_shares_are_ours(self):
+        """Of a link that loses by chance; bench/tcp/shares has more."""
+        command = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "tcp", "shares"), "--seeds", "2", "--seconds", "80"]
+        found = subprocess.run([*command, "--build", os.path.dirname(os.path.dirname(NS3)), "2 of Reno, round trips of 30 and 70 ms",
+                                "CUBIC beside 10 Mbit/s of UDP"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(found.returncode, 0, found.stdout + found.stderr)
 
     def test_what_is_refused(self):
         with self.assertRaisesRegex(AssertionError, "only --level packet has it"):

@@ -37,6 +37,7 @@ ALLOWED = {
     "runtime": {"base", "wire", "stream", "protocol", "service", "transport/datagram", "transport/ports", "transport/rdma", "transport/system"},
     "oracle": {"base"},  # beside src/: none of what it judges
     "sim": {"base", "wire", "seal", "stream", "protocol", "session", "service", "jobs", "oracle"},  # beside src/: the same objects, and no runtime, transport or clock
+    "p4app": {"base", "wire", "protocol", "encoding", "transport", "telemetry", "control", "runtime"},  # around protocol/p4app: its own control service
     # What `netsum switch`, `ps` and `bump` run, and a rank's process: they meet in messages alone.
     "daemon": {"base", "wire", "protocol", "session", "jobs", "service", "transport", "dataplane", "telemetry", "control", "runtime"},
     "collective": {"base", "wire", "kernels", "stream", "protocol", "session", "jobs", "seal", "transport", "control", "runtime"},
@@ -77,7 +78,7 @@ GENERATED = {"version.h"}
 MAY_ENCODE = {
     "protozero": {"src/encoding/codec.h"},
     "encoding/codec.h": {"src/control/border.cc", "src/control/fingerprint.cc", "src/jobs/own_part.h", "src/jobs/atp_job.cc",
-                         "src/jobs/chip_profile.cc", "src/jobs/netreduce_job.cc", "src/jobs/switchml_terms.cc", "src/jobs/tree.cc"},
+                         "src/jobs/chip_profile.cc", "src/jobs/netreduce_job.cc", "src/jobs/switchml_terms.cc", "src/jobs/tree.cc", "src/p4app/messages.cc"},
 }
 # Membership and its messages know no protocol: all that they may include of a folder where protocols are.
 ONLY = {("session", "protocol"): {"protocol/worker_lane.h"}, ("control", "jobs"): {"jobs/layouts.h"}}

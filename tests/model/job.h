@@ -22,6 +22,7 @@
 #include "model/explore.h"
 #include "model/host.h"
 #include "model/slot_invariant.h"
+#include "model/tree_invariant.h"
 #include "protocol/switchml/in_flight.h"
 #include "protocol/switchml/switch_job.h"
 #include "protocol/switchml/worker.h"
@@ -245,17 +246,16 @@ class Job {
       for (std::size_t number = 0; number < std::size_t{shared_->setup.slots} * switchml::windows; ++number) {
         SlotState slot;
         for (std::size_t version = 0; version < 2; ++version) slot.versions[version] = version_of(job, number * 2 + version);
-        for (const Rank& rank : ranks_) {
-          const switchml::Slot& own = rank.worker.slot(number);
-          slot.ranks.push_back({std::nullopt, own.version});
-          if (own.round == switchml::Round::idle) continue;
-          slot.ranks.back().at = {own.header.operation, own.header.chunk, own.round == switchml::Round::values};
-        }
+        for (const Rank& rank : ranks_) slot.ranks.push_back(place_of(rank, number));
         for (std::size_t i = 0; i < shared_->packets.size(); ++i) {
           if (network_[i] && shared_->packets[i].slot == number) slot.sent.push_back(&shared_->packets[i].about);
         }
         check_invariant(slot);
       }
+    } else if constexpr (requires { switch_.jobs(); }) {
+      if (switch_.restarted()) return;
+      for (std::size_t number = 0; number < std::size_t{shared_->setup.slots} * switchml::windows; ++number)
+        check_slot(switch_.jobs(), number);
     }
   }
 
@@ -342,9 +342,16 @@ class Job {
       if (!is_plain_sum(round)) return;
       std::int32_t sum = 0;
       for (std::uint32_t rank = 0; rank < setup.workers; ++rank) {
-        if (packet.about.is_result || rank == common.sender) sum += value_of(rank, round);
+        if (packet.about.is_result || is_from(packet, common.sender, rank)) sum += value_of(rank, round);
       }
       packet.about.sum_is_right = load_le<std::uint32_t>(chunk.payload.data()) == static_cast<std::uint32_t>(sum);
+    }
+    // Whether a contribution has the rank's values: its own, or those of all ranks below a leaf.
+    [[nodiscard]] bool is_from(const Packet& packet, std::uint32_t sender, std::uint32_t rank) const {
+      if (packet.from.address[15] < setup.workers) return rank == sender;
+      std::uint32_t first = 0, rack = switch_host - 1 - packet.from.address[15];
+      for (std::uint32_t i = 0; i < rack; ++i) first += setup.racks[i];
+      return rank >= first && rank < first + setup.racks[rack];
     }
     // Of integers as they are, which all ranks give and take.
     [[nodiscard]] bool is_plain_sum(const SlotState::Round& round) const {
@@ -399,6 +406,57 @@ class Job {
       version.seen.push_back(job.seen.contains(number, rank));
       if (held.used && version.seen.back()) sum += value_of(rank, version.held);
     }
+    version.sum_is_right =
+        !held.used || !shared_->is_plain_sum(version.held) ||
+        load_le<std::uint32_t>(job.memory_of(held) + switchml::payload_at) == static_cast<std::uint32_t>(sum);
+    return version;
+  }
+
+  // Of a tree.
+  void check_slot(const std::vector<const switchml::Switch::Job*>& jobs, std::size_t number) const {
+    const auto node_of = [&](const Endpoint& at) -> std::size_t {
+      const std::size_t host = at.address[15];
+      return switch_.is_at(at) ? switch_host - host : jobs.size() + host;
+    };
+    TreeState tree;
+    tree.nodes.resize(jobs.size() + ranks_.size());
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      for (const switchml::Member& member : jobs[i]->config.members) {
+        const std::size_t child = node_of(member.endpoint);
+        tree.nodes[i].children.push_back(child);
+        tree.nodes[child].parent = i;
+      }
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      for (std::size_t v = 0; v < 2; ++v) {
+        const auto& held = jobs[i]->slots[number * 2 + v];
+        if (held.used && held.ordered()) return;  // goes upstream unsummed: another rule
+        tree.nodes[i].versions[v] = version_of(*jobs[i], number * 2 + v, tree.nodes[i].children.size());
+      }
+    }
+    for (std::size_t i = 0; i < ranks_.size(); ++i) tree.nodes[jobs.size() + i].rank = place_of(ranks_[i], number);
+    for (std::size_t i = 0; i < shared_->packets.size(); ++i) {
+      const Packet& packet = shared_->packets[i];
+      if (network_[i] && packet.slot == number) tree.sent.push_back({node_of(packet.from), &packet.about});
+    }
+    check_invariant(tree);
+  }
+  [[nodiscard]] static SlotState::Rank place_of(const Rank& rank, std::size_t number) {
+    const switchml::Slot& own = rank.worker.slot(number);
+    if (own.round == switchml::Round::idle) return {std::nullopt, own.version};
+    return {SlotState::Round(own.header.operation, own.header.chunk, own.round == switchml::Round::values), own.version};
+  }
+  [[nodiscard]] TreeState::Version version_of(const switchml::Switch::Job& job, std::size_t number,
+                                              std::size_t children) const {
+    const auto& held = job.slots[number];
+    TreeState::Version version{held.used, held.sent, held.complete, held.identity(), {}};
+    std::int32_t sum = 0;
+    for (std::size_t child = 0; child < children; ++child) {
+      version.seen.push_back(job.seen.contains(number, child));
+      if (!held.used || !version.seen.back() || held.complete) continue;
+      job.config.tree->below[child].for_each([&](std::uint32_t rank) { sum += value_of(rank, version.held); });
+    }
+    for (std::uint32_t rank = 0; held.complete && rank < ranks_.size(); ++rank) sum += value_of(rank, version.held);
     version.sum_is_right =
         !held.used || !shared_->is_plain_sum(version.held) ||
         load_le<std::uint32_t>(job.memory_of(held) + switchml::payload_at) == static_cast<std::uint32_t>(sum);

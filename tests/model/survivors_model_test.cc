@@ -32,6 +32,7 @@ struct Limits {
   std::uint64_t calls = 2;
   std::uint32_t deaths = 1, false_alarms = 1, restarts = 1;
   bool stragglers = false;  // whoever has not made the call that another waits in may be late
+  bool sleepers = false;    // a process that was declared dead may be replaced, and come back when that one is dead
   std::size_t depth = 16;
 };
 
@@ -44,7 +45,7 @@ struct Value {
 
 class World {
  public:
-  enum class Kind : std::uint8_t { join, admitted, call, result, hear, die, alarm, restart, tick, late };
+  enum class Kind : std::uint8_t { join, admitted, call, result, hear, die, alarm, restart, wake, tick, late };
   struct Action {
     Kind kind{};
     std::uint32_t rank = 0;
@@ -59,7 +60,9 @@ class World {
       const auto may = [&](Kind kind, bool can) {
         if (can) list.push_back({kind, rank});
       };
-      may(Kind::restart, !p.alive && restarts_ < limits_.restarts);
+      const bool left_out = limits_.sleepers && !sleeper_ && p.alive && p.in && !registry_.is_running(p.in->job_epoch);
+      may(Kind::restart, (!p.alive || left_out) && restarts_ < limits_.restarts);
+      may(Kind::wake, !p.alive && sleeper_ && sleeper_->first == rank);
       if (!p.alive || p.excluded) continue;
       may(Kind::join, !p.in && p.ticket == 0 && (!p.aside || p.calls));
       may(Kind::call, p.aside && !p.calls && p.ticket == 0 && p.log.next_issue() < limits_.calls);
@@ -105,8 +108,13 @@ class World {
         ++alarms_;
         break;
       case Kind::restart:
+        if (p.alive) sleeper_.emplace(action.rank, std::move(p));
         p = Process();
         ++restarts_;
+        break;
+      case Kind::wake:
+        p = std::move(sleeper_->second);
+        sleeper_.reset();
         break;
       case Kind::tick:
         now_ = std::max(now_, registry_.next_timeout());
@@ -128,7 +136,7 @@ class World {
       more = false;
       for (const Action& action : possible()) {
         if (action.kind == Kind::die || action.kind == Kind::alarm || action.kind == Kind::restart ||
-            action.kind == Kind::late) {
+            action.kind == Kind::wake || action.kind == Kind::late) {
           continue;
         }
         take(action);
@@ -158,8 +166,12 @@ class World {
     const auto put_set = [&](const RankSet& set) { put(set.words()[0]); };
     std::map<std::uint64_t, std::uint64_t> names;
     const auto put_epoch = [&](std::uint64_t epoch) { put(names.try_emplace(epoch, names.size()).first->second); };
-    put(deaths_), put(alarms_), put(restarts_), put(waited_);
-    for (const Process& p : processes_) {
+    put(deaths_), put(alarms_), put(restarts_), put(waited_), put(sleeper_ ? sleeper_->first + 1 : 0);
+    std::vector<const Process*> all;
+    for (const Process& p : processes_) all.push_back(&p);
+    if (sleeper_) all.push_back(&sleeper_->second);
+    for (const Process* const each : all) {
+      const Process& p = *each;
       put(p.alive), put(p.excluded), put(p.aside), put(p.calls), put(p.others_aside.words()[0]), put(p.ticket != 0),
           put(p.life), put(p.former_epoch != 0);
       put_set(p.members);
@@ -365,6 +377,7 @@ class World {
   Time now_{1000s};
   Registry registry_;
   std::vector<Process> processes_;
+  std::optional<std::pair<std::uint32_t, Process>> sleeper_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, RankSet> made_;  // by life and call: by whom
   std::map<std::pair<std::uint64_t, std::uint64_t>, Value> given_, formed_;
   std::set<std::uint64_t> told_;
@@ -374,7 +387,8 @@ class World {
 };
 
 const char* name_of(World::Kind kind) {
-  constexpr const char* names[] = {"join", "admitted", "call", "result", "hear", "die", "alarm", "restart", "tick", "late"};
+  constexpr const char* names[] = {"join",  "admitted", "call", "result", "hear", "die",
+                                   "alarm", "restart",  "wake", "tick",   "late"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -445,6 +459,17 @@ TEST(SurvivorsModel, TwoCallsOfThree) {
 
 TEST(SurvivorsModel, ANewProcessOfThree) {
   search({.ranks = 3, .survivors = 2, .calls = 1, .deaths = 1, .false_alarms = 0, .restarts = 1, .depth = 24});
+}
+
+TEST(SurvivorsModel, AnOldProcessOfTwoComesBack) {
+  search({.ranks = 2,
+          .survivors = 2,
+          .calls = 1,
+          .deaths = 1,
+          .false_alarms = 1,
+          .restarts = 1,
+          .sleepers = true,
+          .depth = 26});
 }
 
 TEST(SurvivorsModel, StragglersOfTwo) {

@@ -50,6 +50,12 @@ class TreeSwitches {
   [[nodiscard]] bool is_at(const Endpoint& endpoint) const {
     return endpoint.address[15] > switch_host - nodes_.size() && endpoint.address[15] <= switch_host;
   }
+  // The root, then the leaves.
+  [[nodiscard]] std::vector<const switchml::Switch::Job*> jobs() const requires(!is_chip) {
+    std::vector<const switchml::Switch::Job*> all{&nodes_.back().machine.job(job_epoch)};
+    for (std::size_t i = 0; i + 1 < nodes_.size(); ++i) all.push_back(&nodes_[i].machine.job(job_epoch));
+    return all;
+  }
   [[nodiscard]] bool may_restart() const { return may_restart_; }
   [[nodiscard]] bool restarted() const { return restarted_; }
   void restart() {

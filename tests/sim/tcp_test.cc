@@ -99,6 +99,29 @@ TEST(TcpWindow, CubicGrowsByItsCurve) {
   }
 }
 
+// Where that is faster: by 0.53 segments a round trip up to the window before, whatever fast convergence makes of the curve,
+// and by one from there on (RFC 9438, 4.3).
+TEST(TcpWindow, CubicIsAsFastAsReno) {
+  TcpWindow window(TcpWindow::Control::cubic);
+  const Duration round_trip = milliseconds(10);
+  window.acknowledged(30, round_trip, Time(seconds(1)));
+  window.congested();
+  window.congested();
+  EXPECT_NEAR(0.7 * 28, window.segments(), 1e-6);
+  auto after = [&, trips = 0](int until) mutable {
+    for (; trips < until; ++trips)
+      window.acknowledged(static_cast<std::uint64_t>(std::lround(window.segments())), round_trip,
+                          Time(seconds(1)) + trips * round_trip);
+    return window.segments();
+  };
+  EXPECT_NEAR(0.7 * 28 + 12 * 0.9 / 1.7, after(12), 0.3);
+  EXPECT_NEAR(28 + (20 - 0.3 * 28 * 1.7 / 0.9), after(20), 0.5);
+  window.timed_out(30);
+  EXPECT_EQ(1, window.segments());
+  window.acknowledged(20, round_trip, Time(seconds(2)));
+  EXPECT_NEAR(0.7 * 30, window.segments(), 0.1);
+}
+
 // CUBIC (RFC 9438): a window that was w has w - 0.3 w, and is w again after K seconds.
 TEST(Tcp, CubicComesBackAfterItsTime) {
   const Connections one({"cubic"}, {.bits_per_second = 50 * megabit, .delay = milliseconds(30), .buffer_bytes = 50'000}, 300,

@@ -1283,6 +1283,108 @@ TEST_F(SurvivorsTest, ANewProcessWaitsUntilItIsLetIn) {
   EXPECT_EQ(let_in->admission->rank_epoch, third[0].rank_epochs[2]);
 }
 
+// A new process has come in its place, and is gone, too.
+TEST_F(SurvivorsTest, WhoWasDeclaredDeadIsNotTakenForTheProcessAfterIt) {
+  const auto first = start();
+  kill(2, first[2]);  // it lives
+  const auto second = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
+  const std::uint64_t fresh = registry.join(new_process(2), now);
+  std::vector<JoinRequest> letting;
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    letting.push_back(again(rank, second[rank == 3 ? 2 : rank]));
+    letting.back().lets_in = true;
+  }
+  const auto third = admit(letting);
+  const auto let_in = registry.join_outcome(fresh);
+  ASSERT_TRUE(let_in && let_in->admission);
+  // The new one is there; then it is not; then the others have joined again.
+  expect_refused(again(2, first[2]), Refusal::excluded, {"rank 2", "declared dead"});
+  kill(2, *let_in->admission);
+  const std::uint64_t old = registry.join(again(2, first[2]), now);
+  const auto fourth = admit({again(0, third[0]), again(1, third[1]), again(3, third[2])});
+  EXPECT_EQ(fourth[0].resumption.members, set_of({0, 1, 3}));
+  const auto outcome = registry.join_outcome(old);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->refusal, Refusal::excluded);
+}
+
+// Its admission did not reach it: it is the same process all the same.
+TEST_F(SurvivorsTest, WhoWasNotToldOfALifeIsInTheNextOne) {
+  const auto first = start();
+  kill(3, first[3]);
+  const auto second = admit({again(0, first[0]), again(1, first[1]), again(2, first[2])});
+  const auto third = admit({again(0, second[0]), again(1, second[1]), again(2, first[2])});
+  EXPECT_EQ(third[2].resumption.members, set_of({0, 1, 2}));
+}
+
+// Rank 3 is dead, ranks 1 and 2 are late, and rank 1 has a result that rank 2 lacks. Rank 0, which has it, dies, too.
+class LateRanksTest : public SurvivorsTest {
+ protected:
+  std::vector<Admission> first;
+
+  static JoinRequest calling(JoinRequest r, std::uint64_t next) {
+    r.survivors = 1;
+    r.straggler_deadline = 100ms;
+    r.progress = {next, next == stream::Progress::anywhere ? next : 0, {}};
+    r.pace = {.calls = true, .next = next, .since = 1s};
+    return r;
+  }
+  static JoinRequest late(JoinRequest r, std::uint64_t next) {
+    r = calling(std::move(r), next);
+    r.pace.calls = false;
+    r.set_aside = true;
+    return r;
+  }
+  bool told_aside(std::uint64_t ticket, std::uint32_t rank) {
+    const auto outcome = registry.join_outcome(ticket);
+    return outcome && outcome->admission && outcome->admission->aside.contains(rank);
+  }
+  // Rank 2's ticket, and when rank 1 was there last.
+  std::pair<std::uint64_t, Time> begin();
+};
+
+std::pair<std::uint64_t, Time> LateRanksTest::begin() {
+  std::vector<JoinRequest> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(calling(new_process(rank), stream::Progress::anywhere));
+  first = admit(all);
+  kill(3, first[3]);
+  const std::uint64_t one = registry.join(late(again(1, first[1]), 6), now),
+                      two = registry.join(late(again(2, first[2]), 5), now);
+  const auto zero = registry.join_outcome(registry.join(calling(again(0, first[0]), 6), now));
+  EXPECT_TRUE(zero && zero->admission && zero->admission->resumption.members == set_of({0}));
+  EXPECT_TRUE(told_aside(one, 1) && told_aside(two, 2));
+  now += 1s;
+  EXPECT_TRUE(told_aside(registry.join(late(again(1, first[1]), 6), now), 1));  // it looks in
+  const Time looked = now;
+  kill(0, *zero->admission);
+  // Rank 2 makes its call.
+  JoinRequest called = late(again(2, first[2]), 5);
+  called.pace.calls = true;
+  const std::uint64_t third = registry.join(called, now);
+  registry.on_timer(now = looked + 2300ms);
+  EXPECT_FALSE(registry.join_outcome(third)) << "rank 1 may have a result that rank 2 lacks";
+  return {third, looked};
+}
+
+TEST_F(LateRanksTest, OneThatIsFurtherThanTheOthersIsWaitedFor) {
+  const auto [third, looked] = begin();
+  const std::uint64_t look = registry.join(late(again(1, first[1]), 6), now);
+  const auto outcome = registry.join_outcome(third);
+  ASSERT_TRUE(outcome && outcome->admission);
+  EXPECT_EQ(outcome->admission->resumption.members, set_of({1, 2}));
+  EXPECT_TRUE(outcome->admission->resumption.replays.contains(5));
+  EXPECT_TRUE(registry.join_outcome(look));
+}
+
+TEST_F(LateRanksTest, OneThatIsFurtherThanTheOthersAndSilentIsLeftOut) {
+  const auto [third, looked] = begin();
+  registry.on_timer(now = looked + 2400ms);
+  const auto outcome = registry.join_outcome(third);
+  ASSERT_TRUE(outcome && outcome->admission);
+  EXPECT_EQ(outcome->admission->resumption.members, set_of({2}));
+  expect_refused(late(again(1, first[1]), 6), Refusal::excluded, {"rank 1", "declared dead"});
+}
+
 TEST_F(SurvivorsTest, TooFewWaitForNewProcesses) {
   const auto first = start();
   kill(1, first[1]);
