@@ -238,7 +238,7 @@ class Atp final : public Protocol {
  public:
   explicit Atp(atp::MakeCongestionControl control) : control_(control) {}
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::atp_rules(); }
-  [[nodiscard]] bool shrinks_window() const override { return true; }
+  [[nodiscard]] bool losses_hold_up_others() const override { return true; }
   void draw(Scenario& scenario) const override {
     draw_switches(scenario);
     scenario.security = draw_security(scenario.seed);

@@ -315,6 +315,7 @@ class Bump final : public Protocol {
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::bump_rules(true); }
   [[nodiscard]] bool measures() const override { return false; }
   [[nodiscard]] bool names_missing() const override { return false; }  // the rank before it waits for its answers
+  [[nodiscard]] bool losses_hold_up_others() const override { return true; }
   [[nodiscard]] bool sends_frames() const override { return true; }
   [[nodiscard]] bool can_bypass() const override { return true; }
 

@@ -30,8 +30,8 @@ Duration bound_of(const Scenario& scenario, const Protocol& protocol, const JobP
   if (hit && scenario.lasting->kind == Fault::slow_rank) return seconds(1) + (2 + turns) * 12 * scenario.lasting->turn;
   if (hit && scenario.lasting->kind == Fault::lossy_lane) {
     // A packet comes through the third time at the latest, of time-outs that are a quarter of a second at most, and then
-    // half as long again. Where losses shorten the window, packets of a turn wait for each other.
-    const std::int64_t waits = protocol.shrinks_window() ? parts_of(elements, job.packet_elements) : turns;
+    // half as long again. Where losses shorten the window, or hosts go back, packets of a turn wait for each other.
+    const std::int64_t waits = protocol.losses_hold_up_others() ? parts_of(elements, job.packet_elements) : turns;
     return seconds(2) + waits * milliseconds(750);
   }
   return milliseconds(1500) + turns * milliseconds(50);

@@ -101,8 +101,8 @@ class Protocol {
   [[nodiscard]] virtual bool sends_frames() const { return false; }
   // Whether an aggregator may pass packets on unsummed (Fault::bypass).
   [[nodiscard]] virtual bool can_bypass() const { return false; }
-  // Whether losses shorten the window.
-  [[nodiscard]] virtual bool shrinks_window() const { return false; }
+  // Whether losses make packets of a window wait for each other: it shrinks, or hosts go back.
+  [[nodiscard]] virtual bool losses_hold_up_others() const { return false; }
   // Whether an operation's deadline always names a rank whose packets, and theirs alone, do not come through.
   [[nodiscard]] virtual bool names_missing() const { return true; }
   // Draws what belongs to the protocol: numbers, switches, formats. From streams of its own (sim/labels.h).
