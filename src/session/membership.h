@@ -97,7 +97,8 @@ struct NamedJob {
 struct Pace {
   bool calls = false;                  // inside
   std::uint64_t next = 0;              // the first call without a result, or the next one
-  std::chrono::milliseconds since{0};  // for how long it has been inside of that call, or outside of all
+  // For how long it has been inside of that call, or outside of all; 0 inside of one that waits for all ranks.
+  std::chrono::milliseconds since{0};
   bool operator==(const Pace&) const = default;
 };
 

@@ -842,8 +842,10 @@ struct Registry::Impl {
     std::vector<Paced> paces;
     for (const auto& [rank, member] : job.ranks) {
       if (!member.beats || job.left.contains(rank)) continue;
-      paces.push_back(
-          {rank, member.pace.calls, member.pace.next, member.pace.since + (now - member.liveness.heard()), false});
+      const Pace& pace = member.pace;
+      const bool patient = pace.calls && pace.since.count() == 0;  // also until it is heard again
+      const Duration since = patient ? Duration::zero() : pace.since + (now - member.liveness.heard());
+      paces.push_back({rank, pace.calls, pace.next, since, false});
     }
     const RankSet late = stragglers(paces, job.straggler_deadline, job.survivors);
     if (late.empty()) return false;

@@ -1317,6 +1317,25 @@ TEST_F(SurvivorsTest, WhoWasNotToldOfALifeIsInTheNextOne) {
   EXPECT_EQ(third[2].resumption.members, set_of({0, 1, 2}));
 }
 
+TEST_F(SurvivorsTest, ACallThatWaitsForAllEndsNoLifeBetweenHeartbeats) {
+  std::vector<JoinRequest> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    all.push_back(new_process(rank));
+    all.back().straggler_deadline = 20ms;
+    all.back().survivors = 1;
+  }
+  const auto first = admit(all);
+  const auto beat = [&](std::uint32_t rank, Pace pace) {
+    return registry.heartbeat(first[rank].job_epoch, rank, first[rank].rank_epoch, now, "", {}, pace).state;
+  };
+  const Pace outside{.calls = false, .next = 3, .since = 1s};
+  for (const std::uint32_t rank : {1U, 2U, 3U}) EXPECT_EQ(beat(rank, outside), State::running);
+  EXPECT_EQ(beat(0, {.calls = true, .next = 3, .since = 0s}), State::running);
+  now += 40ms;
+  for (const std::uint32_t rank : {1U, 2U, 3U}) EXPECT_EQ(beat(rank, outside), State::running);
+  EXPECT_EQ(beat(0, {.calls = true, .next = 3, .since = 20ms}), State::failed) << "it waits for all no longer";
+}
+
 // Rank 3 is dead, ranks 1 and 2 are late, and rank 1 has a result that rank 2 lacks. Rank 0, which has it, dies, too.
 class LateRanksTest : public SurvivorsTest {
  protected:
