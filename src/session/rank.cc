@@ -368,8 +368,9 @@ void Rank::on_timer(Time now) {
       const Error error = supervisor_->overdue(late->operation, late->call, late->patience,
                                                running() ? operations_.oldest_stall() : std::nullopt);
       if (!cause_) return end(error);
-      // Whom it waits for is what ended the life before.
+      // It waits for what ended the life before, unless that was itself.
       ErrorDetails details = cause_->details();
+      std::erase(details.ranks, config_.rank);
       details.operation = late->operation;
       return end(Error(error.code(), std::string(error.what()) + "; the job could not continue after: " + cause_->what(),
                        std::move(details)));
