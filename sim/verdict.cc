@@ -189,9 +189,13 @@ void Verdict::failed(std::uint32_t job, std::uint32_t rank, const Error& error) 
       }
       if (!aggregators_ && !disturbed(rank) && !jobs_failed_[job]) fail("blames an aggregator to which nothing happened");
       break;
-    case ErrorCode::deadline:
-      if (std::find(named.begin(), named.end(), rank) != named.end()) fail("waits for itself");
+    case ErrorCode::deadline: {
+      // Not whom, but why: it may have been silent itself.
+      const std::vector<std::uint32_t> waited_for =
+          ranks_named(text.substr(0, text.find("; the job could not continue after")));
+      if (std::find(waited_for.begin(), waited_for.end(), rank) != waited_for.end()) fail("waits for itself");
       [[fallthrough]];
+    }
     case ErrorCode::unreachable:
       // A rank that measures the path gives up after some probes; a network that loses most of them suffices.
       if (error.code() == ErrorCode::unreachable && plan.measured && profile == Profile::chaos) break;

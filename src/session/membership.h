@@ -95,8 +95,8 @@ struct NamedJob {
 
 // How far a rank's program is: inside of call `next`, or on its way to it.
 struct Pace {
-  bool calls = false;                  // inside
-  std::uint64_t next = 0;              // the first call without a result, or the next one
+  bool calls = false;      // inside
+  std::uint64_t next = 0;  // the first call without a result, or the next one
   // For how long it has been inside of that call, or outside of all; 0 inside of one that waits for all ranks.
   std::chrono::milliseconds since{0};
   bool operator==(const Pace&) const = default;
