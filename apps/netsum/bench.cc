@@ -341,10 +341,10 @@ class BenchCommand final : public Command {
          "loss-seed", "threads", "packet-elements", "slots",      "connect-deadline", "deadline", "json", "workers",
          "switch",    "rank",    "world-size",      "rank-report"});
     if (options_.dtype_value() != DType::float32 && options_.dtype_value() != DType::int32)
-      throw UsageError("--compat p4app sums float32 and int32, not " + options_.dtype);
+      throw UsageError("--dtype must be float32 or int32 with --compat p4app, not " + options_.dtype);
     if (options_.packet_elements == 0) options_.packet_elements = 256;
     if (options_.packet_elements != 64 && options_.packet_elements != 256)
-      throw UsageError("--packet-elements is 64 or 256 with --compat p4app, not " +
+      throw UsageError("--packet-elements must be 64 or 256 with --compat p4app, not " +
                        std::to_string(options_.packet_elements));
     if (options_.slots == 0) options_.slots = 256;
     if (options_.threads == 0) options_.threads = 1;
@@ -352,13 +352,14 @@ class BenchCommand final : public Command {
     check_sizes();
     options_.protocol = "p4app";
     if (options_.switches.empty() && (options_.rank != 0 || options_.world_size != 0 || !options_.bind.empty()))
-      throw UsageError("--rank, --world-size and --bind need --switch HOST:PORT");
+      throw UsageError("--rank, --world-size and --bind require --switch HOST:PORT");
     if (options_.switches.empty()) {
-      if (options_.workers > 32) throw UsageError("--compat p4app has at most 32 workers");
+      if (options_.workers > 32)
+        throw UsageError("--workers must be at most 32 with --compat p4app, not " + std::to_string(options_.workers));
       return;
     }
     if (options_.world_size == 0 || options_.world_size > 32 || options_.rank >= options_.world_size)
-      throw UsageError("--switch needs --rank R and --world-size N, with R below N and N at most 32");
+      throw UsageError("--switch requires --rank R and --world-size N, with R below N and N at most 32");
     options_.workers = options_.world_size;
   }
 

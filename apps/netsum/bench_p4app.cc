@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "bench.h"
 #include "oracle/drawn.h"
@@ -166,44 +167,27 @@ std::vector<RankReport> run_p4app_local(const BenchOptions& options, int& exit_c
   const auto workers = [&](const std::vector<std::string>& addresses) {
     std::vector<Program> programs;
     for (std::uint32_t rank = 0; rank < options.workers; ++rank) {
-      programs.push_back({"worker rank " + std::to_string(rank),
-                          {"bench",
-                           "all-reduce",
-                           "--rank-report",
-                           "--compat",
-                           "p4app",
-                           "--switch",
-                           addresses.front(),
-                           "--bind",
-                           network + std::to_string(2 + rank) + ":4000",
-                           "--rank",
-                           std::to_string(rank),
-                           "--world-size",
-                           std::to_string(options.workers),
-                           "--elements",
-                           std::to_string(options.elements),
-                           "--dtype",
-                           options.dtype,
-                           "--iterations",
-                           std::to_string(options.iterations),
-                           "--warmup",
-                           std::to_string(options.warmup),
-                           "--seed",
-                           std::to_string(options.seed),
-                           "--loss",
-                           std::to_string(options.loss),
-                           "--loss-seed",
-                           std::to_string(options.loss_seed + rank),
-                           "--threads",
-                           std::to_string(options.threads),
-                           "--packet-elements",
-                           std::to_string(options.packet_elements),
-                           "--slots",
-                           std::to_string(options.slots),
-                           "--connect-deadline",
-                           std::to_string(options.connect_deadline_seconds),
-                           "--deadline",
-                           std::to_string(options.deadline_seconds)}});
+      const std::pair<const char*, std::string> flags[] = {
+          {"--switch", addresses.front()},
+          {"--bind", network + std::to_string(2 + rank) + ":4000"},
+          {"--rank", std::to_string(rank)},
+          {"--world-size", std::to_string(options.workers)},
+          {"--elements", std::to_string(options.elements)},
+          {"--dtype", options.dtype},
+          {"--iterations", std::to_string(options.iterations)},
+          {"--warmup", std::to_string(options.warmup)},
+          {"--seed", std::to_string(options.seed)},
+          {"--loss", std::to_string(options.loss)},
+          {"--loss-seed", std::to_string(options.loss_seed + rank)},
+          {"--threads", std::to_string(options.threads)},
+          {"--packet-elements", std::to_string(options.packet_elements)},
+          {"--slots", std::to_string(options.slots)},
+          {"--connect-deadline", std::to_string(options.connect_deadline_seconds)},
+          {"--deadline", std::to_string(options.deadline_seconds)},
+      };
+      std::vector<std::string> words = {"bench", "all-reduce", "--rank-report", "--compat", "p4app"};
+      for (const auto& [name, value] : flags) words.insert(words.end(), {name, value});
+      programs.push_back({"worker rank " + std::to_string(rank), std::move(words)});
     }
     return programs;
   };

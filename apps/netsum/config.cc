@@ -285,7 +285,7 @@ std::vector<std::string> Settings::given() const {
 void check_compat_flags(const Settings& settings, const std::set<std::string>& allowed) {
   for (const std::string& name : settings.given()) {
     if (name == "config" || allowed.contains(name)) continue;
-    throw UsageError(settings.origin(name) + " is nothing that the protocol of --compat has");
+    throw UsageError(settings.origin(name) + " cannot be used with --compat: its protocol has no such setting");
   }
 }
 

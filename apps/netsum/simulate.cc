@@ -61,7 +61,8 @@ class SimulateCommand final : public Command {
         .group(seeds);
     s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap")
         .group(seeds);
-    s.add_flag("unchecked", unchecked_, "With --trace: nothing ends the run that is found wrong in it (for judge/judge)")
+    s.add_flag("unchecked", unchecked_,
+               "With --trace: go on after an error that the simulator finds, so that judge/judge can read what follows")
         .group(seeds);
     s.add_flag("first-failure", first_failure_, "Stop at the first seed that fails").group(seeds);
     s.add_flag("no-shrink", no_shrink_, "Report a failing seed as it is, without shrinking its scenario").group(seeds);
@@ -158,7 +159,7 @@ class SimulateCommand final : public Command {
     }
     if (!trace_.empty() && span_.from != span_.to)
       throw UsageError("--trace writes what happened in one seed: name it with --seeds N");
-    if (unchecked_ && trace_.empty()) throw UsageError("--unchecked is for a --trace");
+    if (unchecked_ && trace_.empty()) throw UsageError("--unchecked requires --trace");
   }
 
   void run_seeds() {

@@ -112,7 +112,7 @@ Playground::Playground(Rule rule, std::uint32_t seed)
     operation.elements = tensor.size();
     operation.data = tensor.data();
     model::RecordingSink out;
-    if (!ranks_[rank].worker.submit(operation, now_, out)) throw std::logic_error("an operation was not taken");
+    if (!ranks_[rank].worker.submit(operation, now_, out)) throw std::logic_error("the worker refused its operation");
     send(rank, out);
   }
 }

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <exception>
 #include <map>
 #include <thread>
 #include <utility>
@@ -108,8 +109,14 @@ struct ControlServer::Impl {
     const ssize_t count = ::recv(peer.socket.number(), bytes.data(), bytes.size(), 0);
     const bool nothing = count < 0 && (errno == EAGAIN || errno == EINTR);
     const bool lives = nothing || (count > 0 && peer.end.receive({bytes.data(), static_cast<std::size_t>(count)}));
-    for (const GrpcServerEnd::Call& call : peer.end.take_calls())
-      controller->on_call(call_of(id, call.stream), call.path, call.payload);
+    for (const GrpcServerEnd::Call& call : peer.end.take_calls()) {
+      try {
+        controller->on_call(call_of(id, call.stream), call.path, call.payload);
+      } catch (const std::exception&
+                   error) {  // no descriptor for the kernel, or no memory: the caller hears it, and the daemon lives
+        peer.end.answer(call.stream, GrpcStatus::internal, error.what());
+      }
+    }
     for (const std::int32_t stream : peer.end.take_gone()) controller->on_gone(call_of(id, stream));
     if (lives && send(peer)) return true;
     for (const std::int32_t stream : peer.end.open()) controller->on_gone(call_of(id, stream));

@@ -54,6 +54,9 @@ void Controller::udp_session(Call call, const UdpSessionRequest& request) {
   const auto same = std::find(addresses.begin(), addresses.end(), request.station.ipv4);
   if (same != addresses.end() && same - addresses.begin() != request.rank)
     return refuse(call, "another rank has this ipv4, and packets show nothing else of their worker");
+  // A session has as many addresses as workers, however often it is asked for.
+  if (addresses[request.rank].value_or(request.station.ipv4) != request.station.ipv4)
+    return refuse(call, "this rank has another ipv4 in this session: rank 0 begins a new one");
   addresses[request.rank] = request.station.ipv4;
   hooks_.worker(request.rank, request.station);
   answer(call, UdpSessionResponse{request.session, own_});

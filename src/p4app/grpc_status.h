@@ -10,6 +10,7 @@ enum class GrpcStatus : std::uint8_t {
   invalid_argument = 3,
   resource_exhausted = 8,
   unimplemented = 12,
+  internal = 13,
   unavailable = 14
 };
 

@@ -93,7 +93,7 @@ class ControlClient {
     runtime::wait_for({&ready, 1}, until);
     if (runtime::now() >= until)
       throw Error(ErrorCode::deadline, "the control service at " + address_ + " has not answered " + std::string(path) +
-                                           " in time: not all ranks have called it");
+                                           " in time: a rank is missing");
     std::array<char, 4096> bytes;
     const ssize_t count = ::recv(socket_->number(), bytes.data(), bytes.size(), 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -119,9 +119,9 @@ struct Rank::Impl {
         control(o.controller, connect_until) {
     if (options.threads == 0 || options.window / options.threads == 0 ||
         2 * std::uint64_t{options.window} > wire::p4app::max_slots)
-      throw Error(ErrorCode::bad_argument, "the window is from one packet for each thread to " +
-                                               std::to_string(wire::p4app::max_slots / 2) + " packets, not " +
-                                               std::to_string(options.window));
+      throw Error(ErrorCode::bad_argument,
+                  "the window must be between the number of threads, " + std::to_string(options.threads) + ", and " +
+                      std::to_string(wire::p4app::max_slots / 2) + " packets, not " + std::to_string(options.window));
     const Endpoint own = own_address();
     const Endpoint aggregator = begin_session(own);
     const std::uint32_t window = options.window / options.threads;
@@ -161,7 +161,7 @@ struct Rank::Impl {
   // Where packets go to. The other ranks' packets would be lost before rank 0 has begun the session.
   Endpoint begin_session(const Endpoint& own) {
     if (!transport::is_ipv4(own))
-      throw Error(ErrorCode::bad_argument, "p4app's workers have IPv4 addresses, not " + transport::to_string(own));
+      throw Error(ErrorCode::bad_argument, "a worker of p4app must have an IPv4 address, not " + transport::to_string(own));
     std::uint64_t number = 0;
     transport::random_bytes(std::as_writable_bytes(std::span(&number, 1)));
     const BroadcastRequest share{number, options.rank, options.world_size, 0};
@@ -217,7 +217,10 @@ struct Rank::Impl {
       for (const Worker& worker : workers) next = std::min(next, worker.next_timeout());
       runtime::wait_for(descriptors, next);
       if (runtime::now() >= until)
-        throw Error(ErrorCode::deadline, "the sum has not ended in time: a rank is missing, or the switch");
+        throw Error(ErrorCode::deadline, "rank " + std::to_string(options.rank) + ": all_reduce did not end within " +
+                                             std::to_string(options.deadline.count()) +
+                                             " ms: a rank has died, or the switch at " + options.controller +
+                                             " does not answer packets");
       for (std::size_t thread = 0; thread < workers.size(); ++thread) {
         Sink& sink = sockets[thread]->sink();
         while (true) {

@@ -22,8 +22,9 @@ namespace netsum::p4app {
 namespace {
 
 constexpr const char* hole =
-    "warning: packets of p4app show a slot and one bit, and so a copy that the network holds for two rounds is added again: "
-    "sums may be wrong where packets overtake each other (docs/protocol-p4app.md)";
+    "warning: a packet of p4app names its round by a slot and one bit. The switch adds a packet that arrives two rounds "
+    "late "
+    "once more, so sums may be wrong where the network reorders packets (docs/protocol-p4app.md)";
 
 std::string in_words(const SwitchCounters& counters) {
   return std::to_string(counters.packets) + " packets, " + std::to_string(counters.completed) + " sums, " +
@@ -69,7 +70,8 @@ struct SwitchDaemon::Impl {
                   "--listen " + options.listen + ": p4app needs one IPv4 address, which workers are told");
     if (!transport::is_loopback(at)) {
       const auto of = transport::interface_of(at);
-      if (!of) throw Error(ErrorCode::bad_argument, "--listen " + options.listen + ": this host has no such address");
+      if (!of)
+        throw Error(ErrorCode::bad_argument, "--listen " + options.listen + ": no interface of this host has this address");
       interface_name = of->name;
       interface = transport::ethernet_interface(interface_name);
       neighbours.emplace(interface.index);
@@ -114,15 +116,17 @@ struct SwitchDaemon::Impl {
     // Their clients have network cards of their own, and answer no ARP.
     const auto mac = mac_of(station.mac);
     if (!neighbours || station.mac == 0 || transport::is_of_this_host(address) || neighbours->set(address, mac)) return;
-    log("warning: this process may not tell the kernel the MAC of rank " + std::to_string(rank) +
-        ", which must answer ARP then: run the switch as root, or `ip neigh replace` for its address on " + interface_name);
+    log("warning: the kernel refuses the MAC of rank " + std::to_string(rank) +
+        " from this process, so that rank must answer ARP: run the switch as root, or `ip neigh replace` for its address "
+        "on " +
+        interface_name);
   }
 
   void look() {
     const SwitchCounters now = counters();
     if (wrong_in(now) == wrong) return;
     wrong = wrong_in(now);
-    log("warning: sums are wrong that netsum's own SwitchML would have refused: " + in_words(now));
+    log("warning: the switch sent wrong sums, from packets that netsum's own protocol refuses: " + in_words(now));
   }
 
   [[nodiscard]] telemetry::Report report() const {

@@ -41,7 +41,7 @@ class P4app(unittest.TestCase):
 
     def test_one_session_after_the_other(self):
         with switch() as server:
-            self.assertTrue(cli.until(lambda: any("packets of p4app show a slot and one bit" in line for line in server.err), 10, "the log"))
+            self.assertTrue(cli.until(lambda: any("names its round by a slot and one bit" in line for line in server.err), 10, "the log"))
             for ranks in (2, 3):
                 with self.subTest(ranks=ranks):
                     processes = [rank(server.address, number, ranks) for number in range(ranks)]
@@ -58,18 +58,18 @@ class P4app(unittest.TestCase):
     def test_a_rank_that_is_missing(self):
         with switch() as server, rank(server.address, 0, 2, "--connect-deadline", 0.5) as alone:
             self.assertEqual(alone.wait(20), 1)
-            self.assertIn("not all ranks have called it", alone.error_lines()[0])
+            self.assertIn("a rank is missing", alone.error_lines()[0])
 
     def test_what_is_refused(self):
         for arguments, words in (
                 (("switch", "--compat", "atp"), "--compat must be p4app"),
-                (("switch", "--compat", "p4app", "--threads", 2), "--threads is nothing that the protocol of --compat has"),
+                (("switch", "--compat", "p4app", "--threads", 2), "--threads cannot be used with --compat"),
                 (("switch", "--compat", "p4app", "--listen", "0.0.0.0:0"), "one IPv4 address"),
-                (("switch", "--compat", "p4app", "--listen", "203.0.113.9:0"), "no such address"),
-                (("bench", "all-reduce", "--compat", "p4app", "--dtype", "int8"), "float32 and int32"),
+                (("switch", "--compat", "p4app", "--listen", "203.0.113.9:0"), "no interface of this host"),
+                (("bench", "all-reduce", "--compat", "p4app", "--dtype", "int8"), "float32 or int32"),
                 (("bench", "all-reduce", "--compat", "p4app", "--packet-elements", 128), "64 or 256"),
                 (("bench", "all-reduce", "--compat", "p4app", "--workers", 33), "at most 32"),
-                (("bench", "all-reduce", "--compat", "p4app", "--op", "max"), "--op is nothing")):
+                (("bench", "all-reduce", "--compat", "p4app", "--op", "max"), "--op cannot be used with --compat")):
             with self.subTest(arguments=arguments):
                 done = cli.run(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)

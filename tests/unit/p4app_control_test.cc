@@ -102,7 +102,10 @@ TEST_F(P4appController, RefusesWhatTheSwitchCouldNotSum) {
   EXPECT_EQ(session(9, 41, 1, 11), Strings{"9!rank 0 has not begun this session"});
   controller_.on_call(10, rdma_session_path, "");
   EXPECT_EQ(controller_.take_answers().at(0).status, GrpcStatus::unimplemented);
-  EXPECT_EQ(told_, (Strings{"begin 42 2 256", "worker 0 10"}));
+  EXPECT_EQ(session(11, 42, 1, 11), Strings{"11:42"});
+  EXPECT_EQ(session(12, 42, 1, 11), Strings{"12:42"});
+  EXPECT_EQ(session(13, 42, 1, 12), Strings{"13!this rank has another ipv4 in this session: rank 0 begins a new one"});
+  EXPECT_EQ(told_, (Strings{"begin 42 2 256", "worker 0 10", "worker 1 11", "worker 1 11"}));
 }
 
 TEST_F(P4appController, ForgetsWhoHasGone) {

@@ -2,6 +2,8 @@
 
 #include <linux/neighbour.h>
 
+#include <algorithm>
+
 #include "transport/addresses/netlink.h"
 
 namespace netsum::transport {
@@ -12,7 +14,7 @@ NeighbourEntries::~NeighbourEntries() {
 
 bool NeighbourEntries::set(const Endpoint& address, const EthernetAddress& at) {
   if (!tell(RTM_NEWNEIGH, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, address, at)) return false;
-  known_.push_back(address);
+  if (std::find(known_.begin(), known_.end(), address) == known_.end()) known_.push_back(address);
   return true;
 }
 
