@@ -62,7 +62,7 @@ class SimulateCommand final : public Command {
     s.add("trace", trace_, "PREFIX", "Write the events of one seed to PREFIX.txt, and its packets to PREFIX.pcap")
         .group(seeds);
     s.add_flag("unchecked", unchecked_,
-               "With --trace: go on after an error that the simulator finds, so that judge/judge can read what follows")
+               "With --trace: continue after an error that the simulator finds, so that judge/judge can read what follows")
         .group(seeds);
     s.add_flag("first-failure", first_failure_, "Stop at the first seed that fails").group(seeds);
     s.add_flag("no-shrink", no_shrink_, "Report a failing seed as it is, without shrinking its scenario").group(seeds);
