@@ -104,7 +104,7 @@ module history_writer #(
     left <= values >= {beat, 6'd0} ? values - {beat, 6'd0} : 14'd0;
     to <= {aggregator, rank, beat[VB-1:0]};
     geometry_of <= {tags, v6, begins};
-    if (job_taken) begin
+    if (job_taken && kind != STORE) begin
       next_kind <= kind;
       next_bank <= bank;
       next_aggregator <= aggregator;

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
-#include <bit>
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,21 @@ class RtlAccelerator {
   static constexpr std::size_t longest_frame = 2048;
   // Counters of a ring, in the order of the state manager's.
   enum Counter : std::uint32_t {
-    all, bytes, contributions, sums, results, repeats_answered, repeats_waiting, dropped_icrc, dropped_header, dropped_unplaced,
-    dropped_old, dropped_early, dropped_misplaced, dropped_mismatch, dropped_shape
+    all,
+    bytes,
+    contributions,
+    sums,
+    results,
+    repeats_answered,
+    repeats_waiting,
+    dropped_icrc,
+    dropped_header,
+    dropped_unplaced,
+    dropped_old,
+    dropped_early,
+    dropped_misplaced,
+    dropped_mismatch,
+    dropped_shape
   };
   enum Common : std::uint32_t { passed, others, dropped_unreadable, dropped_long };
 
@@ -71,7 +85,8 @@ class RtlAccelerator {
 
   // Until all of it is taken.
   void give(std::span<const std::byte> frame) {
-    for (std::size_t at = 0; at < frame.size();) {
+    for (std::size_t at = 0, waited = 0; at < frame.size();) {
+      if (++waited > 100'000) throw std::runtime_error("the RTL takes nothing any more");
       const std::size_t part = std::min<std::size_t>(64, frame.size() - at);
       model_->s_axis_tvalid = !offers_ || offers_(clocks_);
       std::memset(model_->s_axis_tdata.data(), 0xee, 64);
