@@ -4,7 +4,10 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -420,6 +423,7 @@ TEST(RtlAccelerator, TakesAPacketOfOneKibibyteInSeventeenClocks) {
       for (std::uint32_t packet = 0; packet < config.message_packets; ++packet) {
         for (std::uint32_t rank = 0; rank < ranks; ++rank) {
           const Bytes frame = in_ethernet(hosts.gradient(rank, message, packet), 0);
+          if (frames == 0 && ranks == 3) both.rtl.trace();
           if (frames == ranks - 1) first_in = both.rtl.clocks();
           if (message == 1 && packet == 0 && rank == 0) begun = both.rtl.clocks();
           if (message >= 1) beats += (frame.size() + 63) / 64;
@@ -437,6 +441,8 @@ TEST(RtlAccelerator, TakesAPacketOfOneKibibyteInSeventeenClocks) {
         "contribution's first beat\n",
         ranks, each, static_cast<double>(beats) / static_cast<double>((messages - 1) * config.message_packets * ranks),
         latency);
+    if (const char* const file = std::getenv("NETSUM_RTL_WAVES"); file != nullptr && ranks == 3)
+      std::ofstream(file) << both.rtl.traced();
     EXPECT_LE(clocks, beats + beats / 50) << "the wire waits";
   }
   Both both;
