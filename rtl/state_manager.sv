@@ -314,6 +314,7 @@ module state_manager #(
         end
         assign counters[16*g+c] = value;
       end
+      assign counters[16*g+15] = 0;
     end
   endgenerate
   always_ff @(posedge clock) begin
@@ -322,6 +323,11 @@ module state_manager #(
     dropped_unreadable <= reset ? 0 : dropped_unreadable + {31'd0, step == JUDGE && unreadable && dropped};
     dropped_long <= reset ? 0 : dropped_long + {31'd0, lost};
   end
+  generate
+    for (c = 4; c < 16; c = c + 1) begin : unused
+      assign counters[16*RINGS+c] = 0;
+    end
+  endgenerate
   assign counters[16*RINGS] = passed;
   assign counters[16*RINGS+1] = others;
   assign counters[16*RINGS+2] = dropped_unreadable;
