@@ -522,15 +522,22 @@ struct Registry::Impl {
     Muster found;
     for (const auto& [rank, member] : job.ranks) {
       found.boundary = found.boundary || member.request.lets_in;
-      const JoinRequest& request = member.request;
-      const bool better = request.life > found.life || (request.life == found.life && !found.known);
-      if (!better || (request.set_aside && request.life == found.life)) continue;
-      found.life = request.life;
-      found.known = !request.set_aside;
-      found.former = request.members;
-      found.aside = request.aside;
+      found.life = std::max(found.life, member.request.life);
     }
-    if (const Job* const newest = newest_life(job); newest != nullptr && newest->life >= found.life) {
+    found.known = found.life == 0;
+    bool was_begun = false;
+    for (const auto& [rank, member] : job.ranks) {
+      const JoinRequest& request = member.request;
+      if (request.life != found.life || request.set_aside) continue;
+      const bool begun = !is_void(job, request.life, request.members);
+      if (was_begun) continue;
+      found.former = begun ? request.members : found.former.united(request.members);
+      found.aside = begun ? request.aside : found.aside.united(request.aside);
+      found.known = true;
+      was_begun = begun;
+    }
+    if (const Job* const newest = newest_life(job);
+        newest != nullptr && newest->life >= found.life && !is_void(job, newest->life, newest->joined)) {
       found.last = newest;
       found.begun = newest->life == found.life && found.known;
       found.life = newest->life;
@@ -548,8 +555,10 @@ struct Registry::Impl {
     std::vector<Paced> paces;
     for (const auto& [rank, member] : job.ranks) {
       const JoinRequest& request = member.request;
-      const bool was = request.life == found.life || ((found.former.contains(rank) || found.aside.contains(rank)) &&
-                                                      !(found.last && is_replaced(*found.last, request)));
+      const bool was_in_it =
+          request.life == found.life && (request.set_aside || !is_void(job, request.life, request.members));
+      const bool was = was_in_it || ((found.former.contains(rank) || found.aside.contains(rank)) &&
+                                     !(found.last && is_replaced(*found.last, request)));
       const bool forgotten = request.set_aside && request.progress.next < found.kept;
       (request.life == 0 ? found.fresh : !was ? found.stale : forgotten ? found.too_late : found.again).insert(rank);
       if (!found.again.contains(rank)) continue;
@@ -559,6 +568,15 @@ struct Registry::Impl {
     found.aside = found.aside.minus(job.joined).united(found.late);
     found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
     return found;
+  }
+  // Aggregators that not all ranks reach may admit two lives of one number. Each rank begins one of them, and without all of
+  // its members a life sums nothing: this one is void if one of its members was in the other.
+  [[nodiscard]] static bool is_void(const Job& job, std::uint32_t life, const RankSet& members) {
+    return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const auto& entry) {
+      const auto& [rank, member] = entry;
+      const JoinRequest& request = member.request;
+      return request.life == life && !request.set_aside && members.contains(rank) && request.members != members;
+    });
   }
   // Whether another process was in that life as this rank.
   [[nodiscard]] static bool is_replaced(const Job& life, const JoinRequest& request) {
