@@ -41,6 +41,7 @@ RULES = {
     "done": (PAGE, "All ranks have long had it: free the slot"),
     "waiting": (PAGE, "chunk and rank; switches are told nothing"),
     "mismatch": (PAGE, "the server tells all ranks, with two ranks' names"),
+    "published": ("docs/judge.md", "no rank is told anything, and only floats are asked for"),
     "unknown-job": (PAGE, "both epochs are those of the packet that it answers"),
 }
 
@@ -454,6 +455,8 @@ class Judge(Verdicts):
             self.unbelieved("malformed", "an ask has zeros behind its header")
         if job.stranger(lane, d.target):
             self.refuse("ask", f"{endpoint_text(d.target)} is asked, which takes no part")
+        if self.paper and not flags & FLOATS:
+            self.refuse("published", f"values of sequence {sequence} are asked for, and no floats")
         self.count("asks")
 
     def done(self, d, data, job, lane, chunk, sequence, *_):
@@ -465,6 +468,8 @@ class Judge(Verdicts):
             self.refuse("done", "a rank is told that a chunk is done")
 
     def waiting(self, d, data, job, lane, chunk, sequence, *_):
+        if self.paper:
+            self.refuse("published", f"{endpoint_text(d.target)} is told to wait")
         if d.target not in lane.ranks.values():
             self.refuse("waiting", f"{endpoint_text(d.target)} is told to wait, which is no rank")
         self.count("waiting")

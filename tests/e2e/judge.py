@@ -28,10 +28,14 @@ except ImportError:
     sys.exit(netns.SKIPPED)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.append(str(ROOT / "judge"))
+sys.path += [str(ROOT / "judge"), str(ROOT / "conformance")]
+import algorithm3  # noqa: E402
 import atp  # noqa: E402
+import chip  # noqa: E402
 import netreduce  # noqa: E402
 import switchml  # noqa: E402
+from formats import encode_switchml, fold  # noqa: E402
+from published import Algorithm3  # noqa: E402
 from crc import crc32c  # noqa: E402
 from verdict import place  # noqa: E402
 
@@ -73,6 +77,9 @@ class Simulator(unittest.TestCase):
 
     def test_switchml(self):
         self.all_right("switchml", (7, 8, 10, 20), "SwitchML", 2000)
+
+    def test_chips(self):
+        self.all_right("switchml-chip", (1, 3, 6, 8), "SwitchML at chips", 1000)
 
     def test_atp(self):
         self.all_right("atp", (7, 9), "ATP", 500)
@@ -556,6 +563,166 @@ class SpoiledAtp(Spoiled):
         self.spoil(self.tree, spoil, "whole")
 
 
+CHIP = struct.Struct(">BBBBHH8sI")
+
+
+class AtChip:
+    """A packet of the chip profile, to be changed."""
+
+    def __init__(self, found, number):
+        self.found, self.number, self.payload = found, number, bytearray(found[number][1])
+        _, self.kind, self.member, self.version, self.slot, _, self.job, self.round = CHIP.unpack_from(self.payload)
+        self.source, self.target = found[number][0][28:32], found[number][0][32:36]
+
+    def name(self):
+        return self.job, self.slot, self.version, self.round
+
+    def write(self):
+        self.found[self.number][1] = bytes(self.payload)
+
+
+def at_chips(found, kind):
+    return [AtChip(found, i) for i, (_, payload) in enumerate(found) if payload[:2] == bytes((0xc1, kind))]
+
+
+class SpoiledAtChips(Spoiled):
+    @classmethod
+    def setUpClass(cls):
+        lossy = [simulated("switchml-chip", seed, "lossy", "--jobs", 1, "--workers", 3, *HONEST) for seed in range(1, 12)]
+        cls.flat = next(t for t in lossy if "switches" not in first_line(t) and "private" not in first_line(t) and len(at_chips(packets(t)[1], 2)) > 30)
+        cls.tree = next(t for t in lossy if "switches" in first_line(t) and len(at_chips(packets(t)[1], 2)) > 30)
+
+    def results(self, found, change, which=0):
+        """The same change in all that was sent of a round's result."""
+        first = at_chips(found, 2)[which]
+        for c in at_chips(found, 2):
+            if c.name() == first.name():
+                change(c)
+                c.write()
+
+    def test_as_they_are(self):
+        for trace in (self.flat, self.tree):
+            self.assertEqual(judged("--batch", 0, *with_privacy(trace))[0], 0)
+
+    def test_a_bit_of_a_value(self):
+        def flip(c):
+            c.payload[-1] ^= 1
+        self.spoil(self.flat, lambda found: self.results(found, flip), "sum")
+
+    def test_the_least_exponent(self):
+        def less(c):
+            c.payload[20:22] = struct.pack(">H", 3)
+        self.spoil(self.flat, lambda found: self.results(found, less), "exponent")
+
+    def test_a_result_before_all_contributed(self):
+        def spoil(found):
+            first = at_chips(found, 2)[3]
+            given = [c.number for c in at_chips(found, 1) if c.name() == first.name() and c.number < first.number]
+            found.insert(max(given), found.pop(first.number))
+        self.spoil(self.flat, spoil, "complete")
+
+    def test_a_result_for_a_stranger(self):
+        def spoil(found):
+            c = at_chips(found, 2)[0]
+            found[c.number][0] = found[c.number][0][:32] + bytes((10, 9, 9, 9)) + found[c.number][0][36:]
+        self.spoil(self.flat, spoil, "result-to")
+
+    def test_what_nobody_contributed(self):
+        def spoil(found):
+            self.results(found, lambda c: c.payload.__setitem__(35, c.payload[35] ^ 64))
+        self.spoil(self.flat, spoil, "echo")
+
+    def test_a_round_too_early(self):
+        def spoil(found):
+            c = next(c for c in at_chips(found, 1) if c.round == 1)
+            c.payload[19] += 1
+            c.write()
+        self.spoil(self.flat, spoil, "round")
+
+    def test_a_repeat_with_other_values(self):
+        def spoil(found):
+            c = at_chips(found, 1)[0]
+            found.insert(c.number + 1, [found[c.number][0], bytes(c.payload[:-1]) + bytes((c.payload[-1] ^ 1,))])
+        self.spoil(self.flat, spoil, "repeat")
+
+    def test_repeats_that_come_as_fast_as_at_first(self):
+        def spoil(found):
+            c = at_chips(found, 1)[0]
+            found[c.number + 1:c.number + 1] = [list(found[c.number]) for _ in range(12)]
+        self.spoil(self.flat, spoil, "back-off")
+
+    def test_a_sum_below(self):
+        def spoil(found):
+            c = next(c for c in at_chips(found, 1) if c.source in {other.target for other in at_chips(found, 1)})
+            c.payload[-1] ^= 1
+            c.write()
+        self.spoil(self.tree, spoil, "up")
+
+
+class Algorithm3s(Spoiled):
+    """What was published, as conformance/published.py has it, with two ranks and a slot: right by its own rules, also where sums are wrong."""
+
+    RANKS = [(f"10.0.0.{rank + 1}", 7000) for rank in range(2)]
+
+    def trace(self, name, *sent):
+        """`sent`: (rank, chunk), in the order in which the switch gets them."""
+        job = {"ranks": self.RANKS, "rank_epochs": [7, 8], "slots": 1, "job_epoch": 9}
+        switch, path, out = Algorithm3(job, False), f"{FOLDER}/{name}.pcap", []
+
+        def add(source, target, data):
+            ip = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(data), 0, 0, 64, 17, 0) + bytes(int(n) for a in (source, target) for n in a[0].split("."))
+            out.append(struct.pack("<IIII", len(out), 0, 28 + len(data), 28 + len(data)) + ip +
+                       struct.pack(">HHHH", source[1], target[1], 8 + len(data), 0) + data)
+        for rank, chunk in sent:
+            data = encode_switchml({"type": "contribution", "sender": rank, "job_epoch": 9, "rank_epoch": job["rank_epochs"][rank], "chunk": chunk,
+                                    "operation": 0, "signature": 5, "slot": 0, "version": chunk & 1, "values": [10 ** rank * (chunk + 1)] * 64})
+            add(self.RANKS[rank], ("10.0.0.9", 7170), data)
+            for target, answer in switch.on_packet(data, None) or ():
+                add(("10.0.0.9", 7170), target, answer)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<IHHIIII", 0xa1b23c4d, 2, 4, 0, 0, 1 << 18, 101) + b"".join(out))
+        self.assertEqual(fold(job["rank_epochs"]), struct.unpack_from("<I", next(p for _, p in packets(path)[1] if p[1] & 15 == 3), 16)[0])
+        return path
+
+    def test_a_late_copy_makes_a_sum_wrong_and_the_rules_allow_it(self):
+        eight = self.trace("eight", (0, 0), (1, 0), (0, 1), (0, 0), (0, 1))
+        code, output = judged("--rules", "paper", eight)
+        self.assertEqual(code, 0, output)
+        self.assertIn("1 sums with a rank's values twice", output)
+        code, output = judged(eight)
+        self.assertRegex(output, r":\d+: complete: ")
+
+    def test_right_sums(self):
+        for name, sent in (("calm", [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)]), ("repeats", [(0, 0), (0, 0), (1, 0), (1, 0), (0, 0), (1, 1), (0, 1)])):
+            code, output = judged("--rules", "paper", self.trace(name, *sent))
+            self.assertEqual(code, 0, output)
+            self.assertNotIn("twice", output)
+
+    def wrong(self, spoiler, rule):
+        header, found = packets(self.trace("wrong", (0, 0), (1, 0), (1, 0), (0, 1), (1, 1)))
+        spoiler(found)
+        path = f"{FOLDER}/wrong.pcap"
+        with open(path, "wb") as file:
+            file.write(header + b"".join(head + payload for head, payload in found))
+        code, output = judged("--rules", "paper", path)
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, f"docs/judge.md:[0-9]+: {rule}: ")
+
+    def test_spoiled(self):
+        def value(found):
+            c = chunks(found, 3)[-1]
+            c.payload[-1] ^= 1
+            c.write()
+        self.wrong(value, "published-sum")
+        self.wrong(lambda found: found.pop(1), "published-result")  # a contribution
+        self.wrong(lambda found: found.insert(3, found[3]), "published-result")  # to a rank that has not asked again
+
+    def test_netsums_own(self):
+        code, output = judged("--rules", "paper", "--batch", 0, simulated("switchml", 2, "lossy", "--jobs", 1, "--workers", 3, *HONEST))
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, "docs/judge.md:[0-9]+: published-types: ")
+
+
 class Written:
     """A RoCE packet of a ring in a tunnel, to be changed."""
 
@@ -649,7 +816,7 @@ class SpoiledNetReduce(Spoiled):
 
 class Rules(unittest.TestCase):
     def test_each_is_in_the_documents(self):
-        for rules in (switchml.RULES, atp.RULES, netreduce.RULES):
+        for rules in (switchml.RULES, algorithm3.RULES, chip.RULES, atp.RULES, netreduce.RULES):
             for name, (document, words) in rules.items():
                 with self.subTest(rule=name):
                     place(document, words)
