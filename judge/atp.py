@@ -7,6 +7,7 @@ import numpy
 
 from capture import endpoint_text
 from crc import crc32c
+from pace import Limits, Repeats
 from verdict import Verdicts
 
 PAGE, NUMBERS = "docs/protocol-atp.md", "docs/numerics.md"
@@ -41,6 +42,10 @@ RULES = {
     "done": (PAGE, "All ranks have long had it: free the slot"),
     "waiting": (PAGE, "chunk and rank; switches are told nothing"),
     "mismatch": (PAGE, "the server tells all ranks, with two ranks' names"),
+    "once": (PAGE, "this switch* still lacks"),
+    "ask-once": (PAGE, "An **ask** to single ranks goes past the switches, at most once per millisecond and chunk"),
+    "flood": (PAGE, "sequence, signature and index 0; at most 64 in 10 ms"),
+    "back-off": (PAGE, "ms, doubling, spread from the second repeat on"),
     "published": ("docs/judge.md", "no rank is told anything, and only floats are asked for"),
     "unknown-job": (PAGE, "both epochs are those of the packet that it answers"),
 }
@@ -133,8 +138,9 @@ def path_of(g):
 
 
 class Judge(Verdicts):
-    def __init__(self, hostile, _batch):  # its rules do not depend on the order in which packets leave
+    def __init__(self, hostile, batch):
         super().__init__(RULES, hostile)
+        self.paper, self.limits, self.repeats = False, Limits(self, batch), Repeats(self, "back-off", batch)
         self.jobs, self.asked, self.sealed = {}, set(), set()
 
     def datagram(self, d):
@@ -177,6 +183,7 @@ class Judge(Verdicts):
             # A seal is checked by who has the job, so what is answered may be a packet that was damaged on its way.
             if (d.target, d.source, job, rank_epoch) not in self.asked and (d.target, d.source) not in self.sealed:
                 self.unbelieved("unknown-job", "it answers no packet")
+            self.limits.count(("unknown", d.source), 0.01, "flood", "unknown jobs are told", 64)
             self.count("unknown jobs")
             return
         known = self.jobs.get(job)
@@ -274,11 +281,13 @@ class Judge(Verdicts):
             if (g.values, g.exponent, g.flags & (OVERFLOW | INTEGERS | AVERAGE)) != (before.values, before.exponent, before.flags & (
                     OVERFLOW | INTEGERS | AVERAGE)):
                 self.unbelieved("repeat", f"a rank repeats sequence {g.sequence} with other values")
+            self.repeats.again(g.source, g.sequence, f"sequence {g.sequence}")
             return
         if g.flags & (WIDE | COLLISION):
             self.unbelieved("malformed", "a rank's own packet is wide, or says that it collided")
         self.in_turn(lane, g, path)
         kind[path] = g
+        self.repeats.first(g.source, g.sequence)
         lane.bytes += len(g.values)
         self.count("contributions")
         while lane.bytes > KEPT_BYTES and len(lane.chunks) > 2 * MOST_WINDOW:
@@ -380,6 +389,7 @@ class Judge(Verdicts):
         elif chunk.result != (values, fields):
             self.refuse("one-result", f"the result of sequence {sequence} differs from the one that others had")
         chunk.sent_to.add(d.target)
+        self.repeats.news(d.target)
 
     def first_result(self, job, chunk, sequence, flags, exponent, values, rank_epoch):
         ranks = job.all_ranks()
@@ -457,6 +467,8 @@ class Judge(Verdicts):
             self.refuse("ask", f"{endpoint_text(d.target)} is asked, which takes no part")
         if self.paper and not flags & FLOATS:
             self.refuse("published", f"values of sequence {sequence} are asked for, and no floats")
+        not flags & FLOATS and self.limits.count(("ask", d.source, d.target, sequence), 0.001, "ask-once", f"sequence {sequence} is asked for")
+        self.repeats.news(d.target, sequence)
         self.count("asks")
 
     def done(self, d, data, job, lane, chunk, sequence, *_):
@@ -472,6 +484,8 @@ class Judge(Verdicts):
             self.refuse("published", f"{endpoint_text(d.target)} is told to wait")
         if d.target not in lane.ranks.values():
             self.refuse("waiting", f"{endpoint_text(d.target)} is told to wait, which is no rank")
+        self.limits.count(("waiting", d.source, d.target, sequence), 0.001, "once", f"waiting for sequence {sequence} is told")
+        self.repeats.news(d.target, sequence)
         self.count("waiting")
 
     def mismatch(self, d, data, job, lane, chunk, sequence, *_):

@@ -137,7 +137,7 @@ class Judge(Verdicts):
             if last != p:
                 self.unbelieved("repeat", f"rank {p.rank} repeats {named(p)} with other bytes")
             chip.repeats += p.member == 0
-            self.repeats.again((p.job, p.source, p.slot), named(p))
+            self.repeats.again(p.source, p.slot, named(p))
             self.count("repeats")
             return True
         if p.kind == 1 and any(p.payload):
@@ -151,7 +151,7 @@ class Judge(Verdicts):
                 self.refuse("next-round", f"rank {p.rank} sends {named(p)} before it can have the result of round {last.round} of version {last.version}")
             self.follows(job, last, before.result[0], p)
         chip.last[p.member, p.slot] = p
-        self.repeats.first((p.job, p.source, p.slot))
+        self.repeats.first(p.source, p.slot)
         self.count("contributions")
         return True
 
@@ -235,4 +235,4 @@ class Judge(Verdicts):
         if echo_of(p) not in here.echoes:
             self.refuse("echo", f"a result of {named(p)} with what no contribution says")
         here.served.add(p.target)
-        self.repeats.news((p.job, p.target))
+        self.repeats.news(p.target)

@@ -9,6 +9,7 @@ import numpy
 import arithmetic
 from capture import endpoint_text, is_multicast
 from crc import crc32c
+from pace import Limits, Repeats
 from verdict import Verdicts
 
 PAGE, NUMBERS = "docs/protocol-switchml.md", "docs/numerics.md"
@@ -54,6 +55,9 @@ RULES = {
     "missing": (PAGE, "of a switch that was told that its own sum is missing"),
     "mismatch": (PAGE, "is a *mismatch*: every rank is told once"),
     "unknown-job": (PAGE, "job epoch and rank epoch are those of the packet that it answers"),
+    "once": (PAGE, "that is longer than the repeat go out at most once per millisecond, round and rank"),
+    "flood": (PAGE, "Never longer than what caused it; at most 64 in 10 ms"),
+    "back-off": (PAGE, "time-out doubles with each retransmission up to 250 ms"),
     "probe": (PAGE, "20 sequence (4), 24 the cookie of the endpoint that it goes to"),
 }
 
@@ -81,6 +85,7 @@ class Round:
         self.sums = []  # exact ones, of child switches
         self.parts, self.planes = {}, {}  # of its own sum, as sent upstream
         self.ahead, self.exponents, self.protected = None, None, False
+        self.empty = set()  # members whose repeats are shorter than the result
         self.wanted, self.unwanted = False, set()  # whether anybody below wants values; the members that want none
         self.result = self.answer = self.sent_up = None  # bytes: as sent to ranks; (result's fields, payload); as sent upstream
         self.served = set()
@@ -101,6 +106,7 @@ class Round:
         else:
             self.wanted = True
         if packet.elements == 0:
+            self.empty.add(packet.source)
             return
         dtype, operation = packet.values & 15, packet.values >> 4
         self.elements = packet.elements
@@ -181,6 +187,7 @@ class Judge(Verdicts):
         self.private = False  # values are masked
         self.batch = batch  # seconds within which a switch's packets may leave in another order
         self.jobs, self.asked, self.probes, self.told, self.lost = {}, set(), set(), set(), set()
+        self.limits, self.repeats = Limits(self, batch), Repeats(self, "back-off", batch)
 
     # ---- bytes
 
@@ -360,12 +367,15 @@ class Judge(Verdicts):
         if p.sender in current.senders:
             if current.senders[p.sender] != fingerprint:
                 self.unbelieved("repeat", f"rank {p.sender} repeats {named(identity(p))} with other bytes")
+            if child is None:
+                self.repeats.again(p.source, p.slot, named(identity(p)))
             return
         if p.values != current.values and 0 not in (p.elements, current.elements) or (
                 0 < p.elements != current.elements > 0 and not self.empty_so_far(current)):
             self.unbelieved("signature", f"rank {p.sender} has {p.elements} values of kind {p.values:#x} where others have {current.elements} of {current.values:#x}")
         if child is None:
             self.in_turn(job, node, current, p)
+            self.repeats.first(p.source, p.slot)
         if p.elements:
             current.values = p.values
         current.senders[p.sender] = fingerprint
@@ -539,6 +549,9 @@ class Judge(Verdicts):
                 self.refuse("one-result", f"the result of {named(here.identity)} differs from the one that others had")
         elif (p.ahead_chunk, p.ahead_operation, p.exponent_count, padded(p.exponents)) != here.result:
             self.refuse("look-ahead", "an acknowledgement with other exponents than the result")
+        if p.target in here.served & here.empty and p.elements:
+            self.limits.count(("result", node.endpoint, p.target, p.slot, here.identity), 0.001, "once", f"the result of {named(here.identity)} is repeated")
+        self.repeats.news(p.target)
         if receivers is not None:
             here.served |= receivers
         if here.spoken_at is None:
@@ -645,6 +658,11 @@ class Judge(Verdicts):
             return
         if here.result is not None and not self.lately(here.result_at):
             self.refuse("waiting", f"waiting for {named(name)}, whose result was sent")
+        asked = below is None and node.ranks.keys() & missing & {rank for rank, at in node.ranks.items() if at == d.target}
+        if asked:
+            self.repeats.news(d.target, slot)
+        elif below is None and node.parent is None:  # in a tree, what the parent says is passed on
+            self.limits.count(("waiting", node.endpoint, d.target, slot, name), 0.001, "once", f"waiting for {named(name)} is told")
         silent = set(node.ranks) - here.covered
         if not silent <= missing:
             self.suspect(job.agrees, "waiting-names", f"waiting for {named(name)}: ranks {sorted(silent - missing)} have sent nothing, and are not named")
@@ -696,6 +714,7 @@ class Judge(Verdicts):
             self.unbelieved("unknown-job", "it answers no packet")
         if job in self.jobs and d.target in self.jobs[job].nodes:
             self.lost.add((d.target, job))  # and passes it on to all its members
+        self.limits.count(("unknown", d.source), 0.01, "flood", "unknown jobs are told", 64)
         self.count("unknown jobs")
 
     def probe(self, d, body, sender, job, rank_epoch):

@@ -406,6 +406,18 @@ class SpoiledSwitchml(Spoiled):
                     Chunk(found, i).write()
         self.spoil(self.flat, spoil, "waiting-names")
 
+    def test_waiting_for_every_repeat(self):
+        def spoil(found):
+            number = next(i for i, (_, payload) in enumerate(found) if len(payload) == 48 and payload[:2] == b"\3\x15")
+            found[number:number] = [list(found[number]) for _ in range(3)]
+        self.spoil(self.flat, spoil, "once")
+
+    def test_repeats_that_come_as_fast_as_at_first(self):
+        def spoil(found):
+            c = chunks(found, 1, 2)[0]
+            found[c.number + 1:c.number + 1] = [list(found[c.number]) for _ in range(12)]
+        self.spoil(self.flat, spoil, "back-off")
+
     def test_a_sum_below(self):
         def spoil(found):
             c = next(c for c in chunks(found, 1) if c.values and c.source in {other.target for other in chunks(found, 1)})
@@ -496,6 +508,12 @@ class SpoiledAtp(Spoiled):
         def spoil(found):
             self.results(found, lambda g: g.numbers(g.numbers() + next(c for c in gradients(found) if c.name() == g.name()).numbers()))
         self.spoil(self.tree, spoil, "(sum|integers)")
+
+    def test_repeats_that_come_as_fast_as_at_first(self):
+        def spoil(found):
+            g = gradients(found)[0]
+            found[g.number + 1:g.number + 1] = [list(found[g.number]) for _ in range(12)]
+        self.spoil(self.tree, spoil, "back-off")
 
     def test_a_result_before_all_contributed(self):
         def spoil(found):
@@ -797,6 +815,14 @@ class SpoiledNetReduce(Spoiled):
             first = self.written(found, True)[0]
             found[first.number][1] = next(w for w in self.written(found, False) if w.name() == first.name()).payload
         self.spoil(self.ring, spoil, "contributions")
+
+    def test_a_mark_that_is_forgotten(self):
+        def spoil(found):
+            w = self.written(found, False)[0]
+            head = bytearray(found[w.number][0])
+            head[17] |= 3
+            found[w.number][0] = bytes(head)
+        self.spoil(self.ring, spoil, "marks")
 
     def test_other_headers(self):
         def spoil(found):
