@@ -30,6 +30,7 @@ RULES = {
     "identity": (PAGE, "Each stores the **identity** of the round that it holds"),
     "stale": (PAGE, "| final | a newer identity opens the slot's version"),
     "repeat": (PAGE, "A retransmission is byte-identical"),
+    "one-lane": (PAGE, "On its lane a chunk has a position p, counted over all operations"),
     "next-round": (PAGE, "A worker opens the next round of a slot only with the result of the last"),
     "flip": (PAGE, "The version flips with every round of a"),
     "signature": (PAGE, "CRC32C of the call"),
@@ -40,6 +41,8 @@ RULES = {
     "one-result": (PAGE, "A result is sealed once, for all"),
     "wants": (PAGE, "A rank that takes no result of a chunk says so in its contribution"),
     "wants-tree": (PAGE, "a switch's sum says that it wants no values if no rank below wants any"),
+    "later": (PAGE, "bit 3 if all below have it"),
+    "due-now": (PAGE, "So in a sum of which somebody wants values bit 4 says that some rank"),
     "due": (PAGE, "bit 4, of types 1, 12 and 14 from a switch"),
     "masks": (NUMBERS, "The switch ORs them."),
     "sum": (NUMBERS, "the switch's sum, int32"),
@@ -67,7 +70,7 @@ RUNS = {EMPTY_RUN: CONTRIBUTION, ACK_RUN: ACK}
 COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
 SEAL = (0, 0, 16, 24)
 VERSION_BIT, MASKS_BIT, UNWANTED_BIT, LATER_BIT, DUE_BIT = 1, 2, 4, 8, 16
-NONE_AHEAD, MOST_SLOTS = 0xff, 2 * 4096
+NONE_AHEAD, MOST_SLOTS, KEPT_OPERATIONS = 0xff, 2 * 4096, 32
 
 Packet = namedtuple("Packet", "source target type protection sender job rank_epoch chunk operation signature ahead_chunk "
                               "ahead_operation values slot elements exponent_count flags exponents payload masks body")
@@ -85,6 +88,7 @@ class Round:
         self.sums = []  # exact ones, of child switches
         self.parts, self.planes = {}, {}  # of its own sum, as sent upstream
         self.ahead, self.exponents, self.protected = None, None, False
+        self.due = False  # whether somebody below is to be told now of what waits
         self.empty = set()  # members whose repeats are shorter than the result
         self.wanted, self.unwanted = False, set()  # whether anybody below wants values; the members that want none
         self.result = self.answer = self.sent_up = None  # bytes: as sent to ranks; (result's fields, payload); as sent upstream
@@ -101,6 +105,7 @@ class Round:
         elif a:
             self.exponents = numpy.maximum(self.exponents, exponents)
         self.protected |= packet.protection != 0
+        self.due |= bool(packet.flags & DUE_BIT) or packet.flags & (UNWANTED_BIT | LATER_BIT) == UNWANTED_BIT and not passed_on
         if packet.flags & UNWANTED_BIT and not passed_on:  # which says nothing of the other ranks there
             self.unwanted.add(packet.source)
         else:
@@ -156,6 +161,7 @@ class Job:
         self.name = epoch
         self.epochs, self.nodes, self.fold, self.ranks = {}, {}, None, None
         self.calls = {}  # operation: signatures
+        self.places = {}  # operation: {(chunk, values, rank): (switch, slot, version)}
         self.at = {}  # (node's endpoint, rank): the rank's endpoint
 
     def agrees(self):
@@ -287,7 +293,7 @@ class Judge(Verdicts):
         if len(body) != 52 + e + n:
             self.unbelieved("length", f"{len(body)} bytes, where the header implies {52 + e + n}")
         own = body[52:52 + exponents]
-        if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & (MASKS_BIT | LATER_BIT) or flags & ~31 or flags & DUE_BIT and flags & UNWANTED_BIT or number >= all_ or
+        if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & MASKS_BIT or flags & (UNWANTED_BIT | LATER_BIT) == LATER_BIT or flags & ~31 or flags & DUE_BIT and flags & UNWANTED_BIT or number >= all_ or
                 all_ > 37 or 273 < place != arithmetic.MASKS or 255 in own or any(body[52 + exponents:52 + e])):
             self.unbelieved("malformed", f"part {number} of {all_} at {place}, values {values:#x}, flags {flags:#x}")
         return Packet(d.source, d.target, CONTRIBUTION, protection, sender, job, rank_epoch, *fields, own, body[52 + e:], b"", body), place, number, all_
@@ -323,8 +329,7 @@ class Judge(Verdicts):
             self.refuse("look-ahead", f"a sum of {named(identity(p))} has other exponents than its contributions")
         if p.values != here.values or p.elements != here.elements or total != here.exact():
             self.refuse("parts", f"a sum of {named(identity(p))} is not that of its contributions")
-        if bool(p.flags & UNWANTED_BIT) == here.wanted:
-            self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+        self.wants(here, p)
         self.enter(job, node, current, child, p, hash(p.sender), total)
 
     def contribution(self, p, _):
@@ -375,6 +380,7 @@ class Judge(Verdicts):
             self.unbelieved("signature", f"rank {p.sender} has {p.elements} values of kind {p.values:#x} where others have {current.elements} of {current.values:#x}")
         if child is None:
             self.in_turn(job, node, current, p)
+            self.in_one_place(job, p)
             self.repeats.first(p.source, p.slot)
         if p.elements:
             current.values = p.values
@@ -382,6 +388,13 @@ class Judge(Verdicts):
         current.covered |= {p.sender} if child is None or p.rank_epoch == job.epochs.get(p.sender) else child.below
         current.add(p, child is not None and buffered(p.values) and p.elements and total is None, total)
         self.count("contributions")
+
+    def in_one_place(self, job, p):
+        places, place = job.places.setdefault(p.operation, {}), (p.target, p.slot, p.flags & VERSION_BIT)
+        if places.setdefault((*identity(p)[1:], p.sender), place) != place:
+            self.refuse("one-lane", f"rank {p.sender} sends {named(identity(p))} in slot {p.slot} to {endpoint_text(p.target)}, and before in another place")
+        if len(job.places) > KEPT_OPERATIONS:
+            del job.places[min(job.places)]
 
     @staticmethod
     def empty_so_far(round_):
@@ -423,11 +436,20 @@ class Judge(Verdicts):
         here = self.of_child(job, child, node, p)
         if here.sent_up is None:
             self.compare("up", p, here, None, True)
-            if bool(p.flags & UNWANTED_BIT) == here.wanted and p.type == CONTRIBUTION:
-                self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+            if p.type == CONTRIBUTION:
+                self.wants(here, p)
             here.sent_up = p.body
         elif here.sent_up != p.body:
             self.refuse("repeat", f"a sum of {named(identity(p))} goes upstream again with other bytes")
+
+    def wants(self, here, p):
+        """What a sum says of values and acknowledgements below."""
+        if bool(p.flags & UNWANTED_BIT) == here.wanted:
+            self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+        if bool(p.flags & LATER_BIT) == (here.wanted or here.due):
+            self.refuse("later", f"a sum of {named(identity(p))} says otherwise than those below whether it may wait")
+        if bool(p.flags & DUE_BIT) != (here.wanted and here.due):
+            self.refuse("due-now", f"a sum of {named(identity(p))} says otherwise than those below whether what waits is due")
 
     def of_child(self, job, child, node, p):
         """The child's round that a sum is of."""
