@@ -54,6 +54,8 @@ RULES = {
     "unsummed": (PAGE, "go upstream unsummed, as they came"),
     "parts": (PAGE, "a sum's parts make the exact sum of what came"),
     "waiting": (PAGE, "if the round is complete (l. 19–21), else \"waiting\""),
+    "answered": (PAGE, "An acknowledgement ends a chunk once, like a result"),
+    "heard": (PAGE, "4. the **equal** identity is added if the rank's bit is clear"),
     "waiting-names": (PAGE, "missing ranks (8·k"),
     "missing": (PAGE, "of a switch that was told that its own sum is missing"),
     "mismatch": (PAGE, "is a *mismatch*: every rank is told once"),
@@ -71,6 +73,7 @@ COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
 SEAL = (0, 0, 16, 24)
 VERSION_BIT, MASKS_BIT, UNWANTED_BIT, LATER_BIT, DUE_BIT = 1, 2, 4, 8, 16
 NONE_AHEAD, MOST_SLOTS, KEPT_OPERATIONS = 0xff, 2 * 4096, 32
+ENOUGH = 24  # times
 
 Packet = namedtuple("Packet", "source target type protection sender job rank_epoch chunk operation signature ahead_chunk "
                               "ahead_operation values slot elements exponent_count flags exponents payload masks body")
@@ -86,8 +89,10 @@ class Round:
         self.covered = set()
         self.sum, self.floats, self.masks = None, {}, None
         self.sums = []  # exact ones, of child switches
+        self.part_times = {}
         self.parts, self.planes = {}, {}  # of its own sum, as sent upstream
         self.ahead, self.exponents, self.protected = None, None, False
+        self.answers, self.times = {}, {}  # of each member since it last had news: how often it was answered; of each sender: how often it sent this
         self.due = False  # whether somebody below is to be told now of what waits
         self.empty = set()  # members whose repeats are shorter than the result
         self.wanted, self.unwanted = False, set()  # whether anybody below wants values; the members that want none
@@ -190,7 +195,7 @@ def named(round_identity):
 class Judge(Verdicts):
     def __init__(self, hostile, batch):
         super().__init__(RULES, hostile)
-        self.private = False  # values are masked
+        self.private = self.heals = False  # values are masked; what is sent often enough arrives
         self.batch = batch  # seconds within which a switch's packets may leave in another order
         self.jobs, self.asked, self.probes, self.told, self.lost = {}, set(), set(), set(), set()
         self.limits, self.repeats = Limits(self, batch), Repeats(self, "back-off", batch)
@@ -315,12 +320,16 @@ class Judge(Verdicts):
         here = self.of_child(job, child, node, p)
         if here is None:
             return
+        here.part_times[number] = here.part_times.get(number, 0) + 1
         known = here.parts.setdefault(number, (all_, p.body[8:]))
         if known != (all_, p.body[8:]):
             self.refuse("repeat", f"a part of a sum of {named(identity(p))} goes upstream again with other bytes")
         here.planes[number] = place, p.payload
         current = self.open(job, node, p)
-        if current is None or len(here.parts) < all_ or p.sender in current.senders:
+        if current is None or len(here.parts) < all_:
+            return
+        if p.sender in current.senders:
+            current.times[p.sender] = min(here.part_times.values())
             return
         dtype = p.values & 15
         total = arithmetic.of_parts(here.planes.values(), dtype, arithmetic.values_in(dtype, p.elements))
@@ -372,6 +381,7 @@ class Judge(Verdicts):
         if p.sender in current.senders:
             if current.senders[p.sender] != fingerprint:
                 self.unbelieved("repeat", f"rank {p.sender} repeats {named(identity(p))} with other bytes")
+            self.sent_again(node, current, p)
             if child is None:
                 self.repeats.again(p.source, p.slot, named(identity(p)))
             return
@@ -388,6 +398,11 @@ class Judge(Verdicts):
         current.covered |= {p.sender} if child is None or p.rank_epoch == job.epochs.get(p.sender) else child.below
         current.add(p, child is not None and buffered(p.values) and p.elements and total is None, total)
         self.count("contributions")
+
+    def sent_again(self, node, here, p):
+        here.times[p.sender] = here.times.get(p.sender, 1) + 1
+        if self.heals and here.answers.get(p.source, 0) >= ENOUGH:
+            self.refuse("answered", f"{endpoint_text(p.source)} sends {named(identity(p))} again, though the result went to it {here.answers[p.source]} times")
 
     def in_one_place(self, job, p):
         places, place = job.places.setdefault(p.operation, {}), (p.target, p.slot, p.flags & VERSION_BIT)
@@ -574,8 +589,9 @@ class Judge(Verdicts):
         if p.target in here.served & here.empty and p.elements:
             self.limits.count(("result", node.endpoint, p.target, p.slot, here.identity), 0.001, "once", f"the result of {named(here.identity)} is repeated")
         self.repeats.news(p.target)
-        if receivers is not None:
-            here.served |= receivers
+        here.served |= receivers
+        for receiver in receivers:
+            here.answers[receiver] = here.answers.get(receiver, 0) + 1
         if here.spoken_at is None:
             here.spoken_at = self.now.time
 
@@ -688,6 +704,9 @@ class Judge(Verdicts):
         silent = set(node.ranks) - here.covered
         if not silent <= missing:
             self.suspect(job.agrees, "waiting-names", f"waiting for {named(name)}: ranks {sorted(silent - missing)} have sent nothing, and are not named")
+        deaf = [rank for rank in missing if here.times.get(rank, 0) >= ENOUGH and (rank in node.ranks or rank in node.children)]
+        if self.heals and deaf:
+            self.refuse("heard", f"waiting for {named(name)} names rank {deaf[0]}, which has sent it {here.times[deaf[0]]} times")
         if job.ranks is not None and missing and max(missing) >= job.ranks:
             self.refuse("waiting-names", f"rank {max(missing)} of {job.ranks}")
         if here.spoken_at is None:

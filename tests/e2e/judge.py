@@ -61,6 +61,18 @@ def judged(*arguments):
     return done.returncode, done.stdout + done.stderr
 
 
+PAPER = """name = "paper"
+protocol = "atp"
+network = {{ kind = "tree", fan_out = [2, 2], link = {{ rate = "1gbit", delay = "5us", buffer = "60kB", loss = 0.01 }} }}
+aggregation = {{ switches = "all" }}
+[[job]]
+elements = 20_000
+packet_elements = 256
+slots = 32
+rules = "{rules}"
+"""
+
+
 class Simulator(unittest.TestCase):
     """Chaos: losses, copies, restarts, trees, shards, seals, calls that differ."""
 
@@ -83,6 +95,18 @@ class Simulator(unittest.TestCase):
 
     def test_atp(self):
         self.all_right("atp", (7, 9), "ATP", 500)
+
+    def test_atp_by_the_papers_rules(self):
+        said = {}
+        for rules in ("paper", "netsum"):
+            prefix = pathlib.Path(FOLDER, f"atp-{rules}")
+            prefix.with_suffix(".toml").write_text(PAPER.format(rules=rules))
+            cli.checked(cli.run("simulate", "--scenario", prefix.with_suffix(".toml"), "--pcap", prefix.with_suffix(".pcap")))
+            said[rules] = judged("--rules", "paper", "--batch", 0, prefix.with_suffix(".pcap"))
+        self.assertEqual(said["paper"][0], 0, said)
+        self.assertRegex(said["paper"][1], r" results, \d+ sums")
+        self.assertEqual(said["netsum"][0], 1, said)
+        self.assertRegex(said["netsum"][1], "docs/judge.md:[0-9]+: published: ")
 
     def test_netreduce(self):
         self.all_right("netreduce", (10, 11, 13), "NetReduce", 200)
@@ -186,7 +210,7 @@ def first_line(trace):
 class Spoiled(unittest.TestCase):
     """One thing is wrong, and the judge says which rule forbids it."""
 
-    def spoil(self, trace, spoiler, rule):
+    def spoil(self, trace, spoiler, rule, *options):
         header, found = packets(trace)
         spoiler(found)
         path = f"{FOLDER}/spoiled.pcap"
@@ -196,7 +220,7 @@ class Spoiled(unittest.TestCase):
                 file.write(head[:8] + struct.pack("<II", 28 + len(payload), 28 + len(payload)) +
                            head[16:18] + struct.pack(">H", 28 + len(payload)) + head[20:40] +
                            struct.pack(">H", 8 + len(payload)) + head[42:44] + payload)
-        code, output = judged("--batch", 0, path)
+        code, output = judged("--batch", 0, *options, path)
         self.assertEqual(code, 1, output)
         self.assertRegex(output, f":[0-9]+: {rule}: ")
         self.assertRegex(output, r"packet \d+: .*\ndocs/[a-z-]+\.md:\d+: ")
@@ -417,6 +441,35 @@ class SpoiledSwitchml(Spoiled):
             c = chunks(found, 1, 2)[0]
             found[c.number + 1:c.number + 1] = [list(found[c.number]) for _ in range(12)]
         self.spoil(self.flat, spoil, "back-off")
+
+    def test_a_chunk_in_two_lanes(self):
+        def spoil(found):
+            c = chunks(found, 1, 2)[0]
+            head = bytearray(found[c.number][0])
+            head[38:40] = (7177).to_bytes(2, "big")  # another port
+            found.insert(c.number + 1, [bytes(head), found[c.number][1]])
+        self.spoil(self.flat, spoil, "one-lane")
+
+    def test_a_rank_that_takes_no_result(self):
+        def spoil(found):
+            last = [c for c in chunks(found, 3) if c.values][-1]
+            given = next(c for c in chunks(found, 1) if c.name() == last.name() and c.source == last.target)
+            head, seconds = bytearray(found[last.number][0]), struct.unpack_from("<I", found[-1][0], 0)[0]
+            for again in range(1, 30):
+                stamp = struct.pack("<I", seconds + again)
+                found.append([stamp + found[given.number][0][4:], found[given.number][1]])
+                found.append([stamp + bytes(head[4:]), found[last.number][1]])
+        self.spoil(self.calm, spoil, "answered", "--heals")
+
+    def test_a_sum_that_says_otherwise_what_may_wait(self):
+        for flags, rule in ((12, "wants-tree"), (16, "due-now")):
+            def spoil(found, flags=flags):
+                switches = {c.target for c in chunks(found, 1)}
+                c = next(c for c in chunks(found, 1) if c.values and c.source in switches and not c.payload[47] & 28)
+                c.payload[47] |= flags
+                c.write()
+            with self.subTest(rule=rule):
+                self.spoil(self.tree, spoil, rule, "--private")
 
     def test_a_sum_below(self):
         def spoil(found):
