@@ -26,6 +26,7 @@ RULES = {
     "signature": (PAGE, "**The signature** is CRC32C over the call itself"),
     "sum-of": (PAGE, "*A sum at level 0 holds exactly the ranks in its bitmap.*"),
     "racks": (PAGE, "*A bit at level 1 and above stands for a rank, or for all ranks below the child.*"),
+    "collided": (PAGE, "The rest of the chunk, what other ranks send of it, then takes no slot either"),
     "whole": (PAGE, "Without these flags a child switch sends only complete sums"),
     "integers": (PAGE, "are added modulo 2³², and never fall back"),
     "sum": (PAGE, "+ low is the exact sum, in any order of additions"),
@@ -53,7 +54,7 @@ RULES = {
 GRADIENT, PARAMETER, ASK, DONE, WAITING, MISMATCH, UNKNOWN = range(1, 8)
 RESEND, ECN, COLLISION, OVERFLOW, WIDE, DIRECT, FLOATS, INTEGERS, AVERAGE, UNCHECKED, BROAD = (1 << bit for bit in range(11))
 COMMON = struct.Struct("<BBHIQQIIIHBB")
-MOST_WINDOW, KEPT_BYTES = 4096, 1 << 26
+MOST_WINDOW, KEPT_BYTES, SELDOM = 4096, 1 << 26, 3
 INT32 = numpy.iinfo(numpy.int32)
 
 Gradient = namedtuple("Gradient", "source target flags job sequence rank_epoch signature index elements level exponent fan_in bitmap values high")
@@ -79,6 +80,7 @@ class Job:
         self.epochs, self.fans = {}, {}  # of a rank, by its path; of a node: its children
         self.lanes, self.switches, self.folds, self.fold, self.order = {}, set(), set(), None, None
         self.sets = {}
+        self.collided, self.late = {}, {}  # of a switch: sequences; those of them that it summed later
 
     def lane(self, *endpoints):
         """The lane of which all of these are."""
@@ -333,7 +335,19 @@ class Judge(Verdicts):
         if g.exponent != max(part.exponent for part in parts):
             self.refuse("exponent", f"a sum with exponent {g.exponent}, of packets with {sorted({part.exponent for part in parts})}")
         self.compare(g, parts)
+        self.after_collision(job, g, ranks)
         self.count("sums")
+
+    def after_collision(self, job, g, ranks):
+        """At a first level. A switch that begins anew has forgotten what collided, and that is seldom."""
+        if g.flags & DIRECT or any(job.lanes[g.source].ranks.get(path) is None for path in ranks):
+            return
+        if g.flags & COLLISION:
+            job.collided.setdefault(g.source, set()).add(g.sequence)
+        elif len(ranks) > 1 and g.sequence in job.collided.get(g.source, ()):
+            job.late.setdefault(g.source, set()).add(g.sequence)
+            if len(job.late[g.source]) > SELDOM + len(job.collided[g.source]) // 8:
+                self.refuse("collided", f"the rest of sequence {g.sequence} leaves as a sum, after a packet of it had met a collision there")
 
     def compare(self, g, parts):
         if len(parts) == 1:
