@@ -185,6 +185,23 @@ class Processes(unittest.TestCase):
     def test_atp(self):
         self.assertIn("results", self.job("atp", "--protocol", "atp", "--workers", 3, "--elements", 20000, "--packet-elements", 320, "--loss", 0.01))
 
+    def test_chips(self):
+        chip = ("--profile", "chip", "--workers", 4, "--elements", 20000)
+        self.assertIn("results", self.job("chip", *chip, "--loss", 0.01))
+        self.assertIn("sums", self.job("chips", *chip, "--racks", 2))
+
+    def test_algorithm_3(self):
+        """By the kit: the schedules in which it goes wrong are right by its own rules."""
+        for schedule, wrong in (("switchml-switch-two-slots", False), ("switchml-switch-late-copies", True)):
+            path = f"{FOLDER}/{schedule}.pcap"
+            with Capture(path):
+                subprocess.run([sys.executable, ROOT / "conformance/run", "--setup", f"{sys.executable} {ROOT}/conformance/published.py", schedule],
+                               check=False, capture_output=True, timeout=60)
+            code, output = judged("--rules", "paper", path)
+            self.assertEqual(code, 0, output)
+            self.assertEqual("twice" in output, wrong, output)
+            self.assertEqual(judged(path)[0], int(wrong))
+
     def test_netreduce(self):
         self.assertIn("sums", self.job("racks", "--protocol", "netreduce", "--workers", 4, "--racks", 2, "--elements", 20000, "--op", "avg"))
         self.assertIn("results", self.job("netreduce", "--protocol", "netreduce", "--workers", 3, "--elements", 20000, "--packet-elements", 256, "--loss", 0.01))
