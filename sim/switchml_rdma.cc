@@ -17,6 +17,7 @@
 #include "service/switchml_rdma_service.h"
 #include "sim/checked_jobs.h"
 #include "sim/events.h"
+#include "sim/host.h"
 #include "sim/labels.h"
 #include "sim/random.h"
 #include "wire/roce.h"
@@ -72,6 +73,8 @@ class RdmaSums final : public CheckedJobs<JobCounters> {
 // And a message that is sent again has the same content.
 class RdmaTap final : public Tap {
  public:
+  explicit RdmaTap(const Scenario& scenario) : aggregators_(scenario.aggregators) {}
+
   void on_send(const Endpoint& from, const Endpoint& to, std::span<const std::byte> bytes) override {
     wire::roce::Packet packet;
     if (wire::roce::parse(bytes, packet) != wire::ParseError::none || !wire::roce::icrc_valid(bytes))
@@ -89,7 +92,7 @@ class RdmaTap final : public Tap {
       throw Violation("a message is shorter than it says");
     if (shape.first) pair.length = packet.reth.length;
     packets_of_messages_ += !shape.first;
-    if (from.port == aggregator_port) return;  // results have the rank's key, whatever round they are of
+    if (host_of(from) < aggregators_) return;  // results have the rank's key, whatever round they are of
     const std::uint32_t content = crc32c(packet.payload, packet.immediate);
     const std::uint64_t which =
         mix(mix(mix(pair.key ^ std::uint64_t{pair.packet} << 32) ^ packet.bth.destination_qp ^ EndpointHash()(from)) ^
@@ -106,6 +109,7 @@ class RdmaTap final : public Tap {
     std::uint32_t psn = 0, packet = 0, key = 0;
     std::uint32_t length = 0;
   };
+  const HostId aggregators_;  // hosts below this
   std::map<std::tuple<Endpoint, Endpoint, std::uint32_t>, Pair> pairs_;
   std::unordered_map<std::uint64_t, std::uint32_t> sent_;
   std::uint64_t packets_of_messages_ = 0;
@@ -126,7 +130,12 @@ class SwitchmlRdma final : public Protocol {
     for (std::uint32_t index = 0; index < scenario.jobs.size(); ++index) {
       JobPlan& job = scenario.jobs[index];
       Random random(derive(scenario.seed, Label::of_messages + index));
-      job.packet_elements = wire::rdma::packet_elements << random.below(scenario.links.in_order ? 5 : 2);
+      std::uint64_t lengths = scenario.links.in_order ? 5 : 2;
+      // Nor does a message that is longer than a queue on the way.
+      if (scenario.links.bytes_per_second != 0) {
+        while (lengths > 1 && 1200ULL << lengths > scenario.links.queue_bytes) --lengths;
+      }
+      job.packet_elements = wire::rdma::packet_elements << random.below(lengths);
       // A message is lost with any of its packets.
       if (!job.impatient) job.operation_deadline *= 4;
       set_blocks(job);
@@ -140,7 +149,9 @@ class SwitchmlRdma final : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return std::make_unique<RdmaSums>(lanes);
   }
-  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario&) const override { return std::make_unique<RdmaTap>(); }
+  [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
+    return std::make_unique<RdmaTap>(scenario);
+  }
   [[nodiscard]] std::unique_ptr<PathProbe> path_probe(const Endpoint&, std::uint32_t) const override { return nullptr; }
 
   [[nodiscard]] std::unique_ptr<protocol::WorkerLane> worker_lane(const WorkerLanePlan& plan) const override {

@@ -47,9 +47,9 @@ inline constexpr std::uint64_t max_offset = (std::uint64_t{1} << offset_bits) - 
   return {static_cast<std::uint32_t>(address >> offset_bits), address & max_offset};
 }
 
-// Exponents are the chip profile's, of 9 bits. In a result's first: the ranks' calls differ, and the second has the place
-// of one whose does.
-inline constexpr std::uint16_t differing = 511;
+// Exponents are the chip profile's, of 9 bits. A result's first from here on: the calls of two members differ, of number
+// first - differing and of number second.
+inline constexpr std::uint16_t differing = 257;
 
 struct Immediate {
   std::uint32_t number = 0;  // 14 bits of it

@@ -159,6 +159,7 @@ TEST(SwitchmlRdma, CallsThatDifferEndInAnErrorAtAllRanks) {
     const auto& failure = cluster.worker(rank).failure();
     ASSERT_TRUE(failure.has_value()) << rank;
     EXPECT_EQ(switchml::WorkerFailure::Kind::mismatch, failure->kind);
+    EXPECT_NE(failure->first_rank / 2, failure->second_rank / 2);
   }
 }
 

@@ -205,13 +205,14 @@ class RdmaProfile {
   [[nodiscard]] Answer read_result(const wire::rdma::Immediate& immediate, Slot& slot, InFlight& in_flight,
                                    WorkerCounters& counters) {
     if (immediate.number != (number_of(slot) & wire::rdma::number_mask)) return nothing(counters.stale);
-    if (immediate.exponents[0] == wire::rdma::differing) {
+    if (immediate.exponents[0] >= wire::rdma::differing) {
       ++counters.mismatch;
-      return WorkerFailure{WorkerFailure::Kind::mismatch, slot.header.operation, config_.rank, immediate.exponents[1]};
+      return WorkerFailure{WorkerFailure::Kind::mismatch, slot.header.operation,
+                           static_cast<std::uint32_t>(immediate.exponents[0] - wire::rdma::differing),
+                           immediate.exponents[1]};
     }
     const bool ahead_known = immediate.exponents[0] < wire::chip::unknown;
-    if (immediate.exponents[0] > wire::chip::unknown || (immediate.exponents[1] < wire::chip::unknown) != ahead_known ||
-        (slot.round == Round::exponents && !ahead_known)) {
+    if ((immediate.exponents[1] < wire::chip::unknown) != ahead_known || (slot.round == Round::exponents && !ahead_known)) {
       return malformed(counters, wire::ParseError::field);
     }
     for (std::size_t i = 0; i < known_.size(); ++i) known_[i] = static_cast<std::byte>(immediate.exponents[i]);

@@ -50,6 +50,7 @@ struct RdmaSwitch::Job {
   // Of one version of one slot, beside its registers.
   struct Note {
     std::uint32_t number = 0, call = 0;  // of the round's first packet
+    std::uint32_t member = 0;            // who sent that
     std::uint32_t differs = none;        // a member whose call is another
     std::uint64_t sent_in_batch = 0;     // the last batch in which the sink referenced the memory
     static constexpr std::uint32_t none = UINT32_MAX;
@@ -219,7 +220,7 @@ void RdmaSwitch::contribute(Job& job, End& end, const RxView& from, const wire::
   if (entry.adds) {
     if (entry.first) {
       if (note.sent_in_batch == batch_) sink.flush();  // its memory is still referenced
-      note = {message.number, message.target.call};
+      note = {message.number, message.target.call, end.member};
     }
     const bool differs = note.call != message.target.call;
     if (differs) note.differs = end.member;
@@ -266,7 +267,10 @@ void RdmaSwitch::send_results(Job& job, End& end, Sink& sink) const {
     packet.bth.psn = end.psn;
     packet.reth = {ends.memory_address + end.asked.target.offset, ends.memory_key, end.asked.bytes};
     rdma::Immediate immediate{end.asked.number, job.slots.exponents(of)};
-    if (note.differs != Job::Note::none) immediate.exponents = {rdma::differing, static_cast<std::uint16_t>(note.differs)};
+    if (note.differs != Job::Note::none) {
+      immediate.exponents = {static_cast<std::uint16_t>(rdma::differing + note.member),
+                             static_cast<std::uint16_t>(note.differs)};
+    }
     packet.immediate = rdma::immediate_of(immediate);
     if (end.asked.bytes != 0) packet.payload = job.sums_of(of);
     end.psn = (end.psn + 1) & wire::roce::psn_mask;
