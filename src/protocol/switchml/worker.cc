@@ -29,7 +29,8 @@ struct Worker::Impl {
       : config(c),
         profile(c),
         in_flight(c.slots, c.numbered() ? 1 : windows, c.operations),
-        samples(c.in_tree ? stream::answers_in_tree : 1),
+        // A message is lost with any of its packets, as a packet on any of several links.
+        samples(c.in_tree || c.rdma ? stream::answers_in_tree : 1),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout, samples) {
     completed.reserve(c.operations);
   }
