@@ -21,9 +21,10 @@ struct Known {
 };
 
 std::vector<Known>& registry() {
-  static std::vector<Known> known{{"switchml", make_switchml}, {"switchml-chip", make_switchml_chip, false},
-                                  {"atp", make_atp},           {"netreduce", make_netreduce},
-                                  {"bump", make_bump},         {"ring", make_ring, true, false}};
+  static std::vector<Known> known{{"switchml", make_switchml},        {"switchml-chip", make_switchml_chip, false},
+                                  {"atp", [] { return make_atp(); }}, {"atp-chip", make_atp_chip, false},
+                                  {"netreduce", make_netreduce},      {"bump", make_bump},
+                                  {"ring", make_ring, true, false}};
   return known;
 }
 

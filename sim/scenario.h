@@ -130,7 +130,7 @@ struct JobPlan {
   bool chip = false;                                 // SwitchML: a block with an element that is not finite is lost
   std::uint32_t indexing = 0;                        // ATP: atp::Indexing
   bool saturating = false;                           // ATP
-  bool paper_rules = false;                          // ATP: atp::Rules
+  bool paper_rules = false, chip_rules = false;      // ATP: atp::Rules
   bool congestion_control = true;                    // ATP, NetReduce
   std::uint32_t message_packets = 0, first_psn = 0;  // NetReduce
   bool unordered = false;                            // NetReduce: netreduce::Order::arrival
