@@ -13,6 +13,7 @@ import sys
 
 TOKEN = re.compile(r"\s*(\d+w\d+|0x[0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\+\+|<<|&&|\|\||==|!=|<=|>=|[-+~!?:;,.(){}\[\]<>=&|^])")
 PRECEDENCE = (("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("|",), ("^",), ("&",), ("<<",), ("+", "-", "++"))
+SOURCES = ("common/constants.p4", "common/headers.p4", "common/tables.p4", "netsum_v1model.p4")
 HEADERS = {"chip": "chip_t", "low": "half_t", "high": "half_t"}
 ACCEPTED, WORDS, ENTRIES = 0x80000000, 32, 8192
 
@@ -143,9 +144,9 @@ class Parser:
 class Program:
     """The control, its registers included."""
 
-    def __init__(self, folder):
-        source = ""
-        for name in ("common/constants.p4", "common/headers.p4", "common/tables.p4", "netsum_v1model.p4"):
+    def __init__(self, folder, sources=SOURCES, headers=None):
+        source, headers = "", headers or HEADERS
+        for name in sources:
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 source += "".join(line for line in file if not line.startswith("#include"))
         text = subprocess.run(["cc", "-E", "-P", "-xc", "-"], input=source, capture_output=True, text=True, check=True).stdout
@@ -154,8 +155,8 @@ class Program:
         self.widths = {"standard.mcast_grp": 16, "standard.egress_spec": 9}
         for kind, name in re.findall(r"(?:header|struct) (\w+) (?=\{)()", text):
             fields = re.findall(r"bit<(\d+)>\s+(\w+)\s*;", text_between_braces(text, text.index("{", text.index(f" {kind} {{"))))
-            places = [f"headers.{header}." for header, its in HEADERS.items() if its == kind]
-            places += {"metadata_t": ["meta."], "member_t": ["meta.member."]}.get(kind, [])
+            places = [f"headers.{header}." for header, its in headers.items() if its == kind]
+            places += {"metadata_t": ["meta."], "member_t": ["meta.member."], "atp_member_t": ["meta.member."]}.get(kind, [])
             self.widths.update({place + field: int(width) for place in places for width, field in fields})
         control = text_between_braces(text, text.index("{", text.index("control Sum(")))
         self.registers = {name: (int(width), {}) for width, name in re.findall(rf"register<bit<(\d+)>>\({ENTRIES}\) (\w+);", control)}
