@@ -25,6 +25,9 @@ const bit<8> PASS_ANSWER = 1;   // the others: one for each 64 elements, the las
 
 // Registers: an entry is 64 elements of one version of one slot.
 #define REGISTER_ENTRIES 8192
+#ifndef ENTRY_BITS
+#define ENTRY_BITS 32  // of an entry's number
+#endif
 #define MAX_JOBS 256
 #define MAX_MEMBERS 31
 

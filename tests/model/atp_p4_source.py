@@ -75,7 +75,7 @@ def swapped(value, size="I"):
 
 
 def compare(folder, header, packets, rng):
-    program = Program(folder, ("common/headers.p4", "netsum_atp_v1model.p4"), {"atp": "atp_t", "directions": "directions_t", "low": "half_t", "high": "half_t"})
+    program = Program(folder, "netsum_atp_v1model.p4", (), ("common/headers.p4",), {"atp": "atp_t", "directions": "directions_t", "low": "half_t", "high": "half_t"})
     names = {value: name.lower()[8:] for name, (value, _) in program.constants.items() if name.startswith("OUTCOME_")}
     seen = {}
     with tempfile.TemporaryDirectory() as made:
