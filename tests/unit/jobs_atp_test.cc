@@ -567,16 +567,15 @@ TEST_F(AtpRegistry, WhatTheServerHasSetForAJobIsGranted) {
 
 TEST_F(AtpRegistry, JobsForChipsHaveNoMoreNeighboursThanABitmap) {
   begin(atp_rules([](const std::string&) -> AtpSettings { return {.rules = atp::Rules::chip}; }), true);
-  const auto outcome_of = [&](std::uint32_t ranks) {
+  const auto outcome_of = [&](std::uint32_t ranks, const std::string& name) {
     std::vector<JoinRequest> requests;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) requests.push_back(request(rank, ranks, "rack", 30));
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) requests.push_back(request(rank, ranks, "rack", 30, name));
     return join(requests);
   };
-  const auto full = outcome_of(32);
+  const auto full = outcome_of(32, "full");
   ASSERT_TRUE(full.admission) << full.reason;
   EXPECT_EQ(atp::Rules::chip, atp_grant(*full.admission).rules);
-  registry->leave(full.admission->job_epoch, 0, full.admission->rank_epoch, {}, Time{1s});
-  const auto more = outcome_of(33);
+  const auto more = outcome_of(33, "more");
   EXPECT_EQ(Refusal::bad_parameters, more.refusal);
   EXPECT_NE(std::string::npos, more.reason.find("at most 32 ranks and switches")) << more.reason;
   JoinRequest sealed = request(0, 1, "", 0, "other");

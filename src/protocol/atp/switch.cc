@@ -238,10 +238,6 @@ void Switch::deallocate(SlotState& slot) {
 
 void Switch::on_packets(std::span<const RxView> packets, bool congested, Time now, Sink& sink) {
   ++batch_;
-  if (config_.chip && now - swept_ >= config_.abandoned_after) {
-    swept_ = now;
-    counters_.reclaimed += chip_.sweep();
-  }
   for (const RxView& packet : packets) {
     Common common;
     if (const auto error = wire::atp::parse_common(packet.bytes, common); error != ParseError::none) {
@@ -293,7 +289,7 @@ void Switch::on_gradient(const RxView& packet, const Common& common, bool conges
     ++counters.direct_passed;
     return pass_on(*job, packet, gradient, sink);
   }
-  if (config_.chip) return on_gradient_at_chip(*job, packet, gradient, *position, sink);
+  if (config_.chip) return on_gradient_at_chip(*job, packet, gradient, *position, now, sink);
   SlotState& slot = slot_of(*job, common);
   const bool ours = slot.used && slot.job_epoch == common.job_epoch && slot.sequence == common.sequence;  // Fig. 7, 1
   if (ours && slot.signature != common.signature) {
@@ -375,8 +371,12 @@ std::uint32_t Switch::next_chip_number() {
   return chip_jobs_;
 }
 
-void Switch::on_gradient_at_chip(Job& job, const RxView& packet, GradientPacket& gradient, std::uint32_t position,
+void Switch::on_gradient_at_chip(Job& job, const RxView& packet, GradientPacket& gradient, std::uint32_t position, Time now,
                                  Sink& sink) {
+  if (now - swept_ >= config_.abandoned_after) {  // the control plane
+    swept_ = now;
+    counters_.reclaimed += chip_.sweep();
+  }
   SwitchJobCounters& counters = job.counters;
   const Common common = gradient.common;
   const std::size_t slot = common.index % chip_.size();

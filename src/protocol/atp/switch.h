@@ -178,7 +178,7 @@ class Switch {
                                                             wire::atp::GradientPacket& gradient);
   [[nodiscard]] SlotState& slot_of(const Job& job, const wire::atp::Common& common);
   void on_gradient_at_chip(Job& job, const RxView& packet, wire::atp::GradientPacket& gradient, std::uint32_t position,
-                           Sink& sink);
+                           Time now, Sink& sink);
   void send_up_at_chip(const Job& job, std::size_t slot, const wire::atp::GradientPacket& gradient, std::uint32_t bitmap,
                        Sink& sink) const;
   [[nodiscard]] std::uint32_t next_chip_number();
