@@ -74,7 +74,7 @@ struct learn_t {
   bit<9> port;
 }
 
-@noWarn("uninitialized_out_param")  // metadata begin as 0
+@noWarn("uninitialized-out-param")  // metadata begin as 0
 parser IngressParse(packet_in packet, out headers_t headers, out metadata_t meta, out ingress_intrinsic_metadata_t standard) {
   state start {
     packet.extract(standard);

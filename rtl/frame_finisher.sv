@@ -21,10 +21,11 @@ module frame_finisher #(
     input wire tready
 );
   localparam int BB = $clog2(BEATS);
+  localparam int BANKS = 4;  // two would wait for each other between frames
   // ---- in
 
-  logic [1:0] full;
-  logic to;
+  logic [BANKS-1:0] full;
+  logic [1:0] to;
   assign room = !full[to];
   wire take = valid && room;
   wire [13:0] covered = made ? bytes - 14'd4 : bytes;  // the ICRC is behind it
@@ -49,7 +50,8 @@ module frame_finisher #(
     end
   end
   logic [31:0] sum;
-  logic has, ended, ended_to;
+  logic has, ended;
+  logic [1:0] ended_to;
   logic [13:0] udp_bytes;
   wire [31:0] icrc_value = ~crc;
   wire [31:0] total = sum + {18'd0, udp_bytes} + 32'd17 + {16'd0, icrc_value[7:0], icrc_value[15:8]} + {16'd0, icrc_value[23:16], icrc_value[31:24]};
@@ -57,21 +59,21 @@ module frame_finisher #(
   wire [15:0] checksum = ~(folded[15:0] + {15'd0, folded[16]});
 
   // Of each bank: what is put in when the frame leaves.
-  logic [1:0] renew, renew_udp;
-  logic [31:0] icrcs[0:1];
-  logic [15:0] checksums[0:1];
-  logic [7:0] checksums_at[0:1];
-  logic [13:0] lengths[0:1];
+  logic [BANKS-1:0] renew, renew_udp;
+  logic [31:0] icrcs[0:BANKS-1];
+  logic [15:0] checksums[0:BANKS-1];
+  logic [7:0] checksums_at[0:BANKS-1];
+  logic [13:0] lengths[0:BANKS-1];
 
   // ---- out
 
-  logic from;
+  logic [1:0] from;
   logic [BB-1:0] next_beat;
   wire go = full[from] && (!tvalid || tready);
   wire [13:0] length = lengths[from];
   wire ends = {8'd0, next_beat} + 1'b1 == length[13:6] + {13'd0, length[5:0] != 0};
   wire [511:0] stored;
-  ram #(.W(512), .DEPTH(2 * BEATS)) frames (
+  ram #(.W(512), .DEPTH(BANKS * BEATS)) frames (
       .clock(clock), .write(take), .write_at({to, beat[BB-1:0]}), .write_data(kept), .read(go), .read_at({from, next_beat}),
       .read_data(stored));
   logic last_out, with_icrc, with_checksum;
@@ -126,13 +128,13 @@ module frame_finisher #(
       tvalid <= 0;
     end else begin
       ended <= take && last;
-      if (take && last) to <= !to;
+      if (take && last) to <= to + 1'b1;
       if (ended) full[ended_to] <= 1;
       if (go) begin
         next_beat <= ends ? 0 : next_beat + 1'b1;
         if (ends) begin
           full[from] <= 0;
-          from <= !from;
+          from <= from + 1'b1;
         end
       end
       tvalid <= go || (tvalid && !tready);

@@ -123,7 +123,8 @@ module netreduce_accelerator #(
       .set_rank(connection_rank), .source(source), .destination(destination), .qp(qp), .found(found), .ring(found_ring),
       .rank(found_rank));
 
-  wire job, job_room, job_int32, job_seals, done;
+  wire job /* verilator public_flat_rd */;
+  wire job_room, job_int32, job_seals, done;
   wire [1:0] job_kind;
   wire [AB-1:0] job_aggregator, send_aggregator;
   wire [LB-1:0] job_rank;
@@ -167,7 +168,8 @@ module netreduce_accelerator #(
   assign {w_kind, w_bank, w_aggregator, w_rank, w_members, w_tags, w_v6, w_payload_at, w_skip, w_values, w_int32, w_seals,
           w_incarnation, w_id, w_message, w_frame_bytes} = to_write;
 
-  wire h_write, h_write_head, h_read;
+  wire h_write /* verilator public_flat_rd */, h_read /* verilator public_flat_rd */;
+  wire h_write_head;
   wire [AB+LB+VB-1:0] h_write_at, h_read_at;
   wire [511:0] h_write_data, h_data;
   wire [1151:0] h_head, head_data;
@@ -206,7 +208,8 @@ module netreduce_accelerator #(
 
   // ---- and added
 
-  wire s_write, s_read, a_next, c_room;
+  wire s_write /* verilator public_flat_rd */, s_read /* verilator public_flat_rd */;
+  wire a_next, c_room;
   wire [AB+VB-1:0] s_write_at, s_read_at;
   wire [511:0] s_write_data, s_data;
   sum_engine #(.AB(AB), .LB(LB), .VB(VB)) engine (

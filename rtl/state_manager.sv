@@ -314,6 +314,7 @@ module state_manager #(
         end
         assign counters[16*g+c] = value;
       end
+      assign counters[16*g+15] = 0;
     end
   endgenerate
   always_ff @(posedge clock) begin
@@ -322,9 +323,49 @@ module state_manager #(
     dropped_unreadable <= reset ? 0 : dropped_unreadable + {31'd0, step == JUDGE && unreadable && dropped};
     dropped_long <= reset ? 0 : dropped_long + {31'd0, lost};
   end
+  generate
+    for (c = 4; c < 16; c = c + 1) begin : unused
+      assign counters[16*RINGS+c] = 0;
+    end
+  endgenerate
   assign counters[16*RINGS] = passed;
   assign counters[16*RINGS+1] = others;
   assign counters[16*RINGS+2] = dropped_unreadable;
   assign counters[16*RINGS+3] = dropped_long;
   assign counter_value = counters[counter];
+
+`ifdef PROOF
+  // What rtl/prove shows by induction, for any packets in any order: a message's aggregators are given away only when each of
+  // its sums has been formed and has left, and each is formed once. The rest is what the induction needs.
+  generate
+    genvar s;
+    for (s = 0; s < N; s = s + 1) begin : proof
+      logic [PB:0] full;  // aggregators that all ranks' packets have reached
+      always_comb begin
+        full = 0;
+        for (int p = 0; p < PACKETS; p = p + 1)
+          if (touched[s*PACKETS+p] && aggregators[s*PACKETS+p][RANKS-1:0] == all) full = full + 1'b1;
+      end
+      always_ff @(posedge clock)
+        if (!reset) begin
+          if (used[s]) begin
+            assert (complete[s] == full && complete[s] <= packets[s] && packets[s] != 0 && packets[s] <= PACKETS);
+            assert ((messages[s] & (SLOTS - 1)) == s && next_messages[0] <= messages[s] + SLOTS && messages[s] < next_messages[0] + SLOTS);
+            assert (messages[s] >= next_messages[0] || complete[s] == packets[s]);
+            for (int p = 0; p < PACKETS; p = p + 1) assert (!touched[s*PACKETS+p] || p < packets[s]);
+          end else assert (next_messages[0] <= s);
+          if (opens && named_slot == s && used[s]) assert (complete[s] == packets[s] && busy[s] == 0);
+          if (sums && placed_slot == s) assert (!touched[aggregator] || aggregators[aggregator][RANKS-1:0] != all);
+        end
+    end
+  endgenerate
+  always_ff @(posedge clock) begin
+    // The ring is set when all begins.
+    assume (set_ring == reset && set_number == 0 && set_slots == SLOTS && set_members == RANKS && set_packets <= PACKETS);
+    if (!reset) assert (slots[0] == SLOTS && members[0] == RANKS && most_packets[0] <= PACKETS);
+    assume (found_ring == 0 && next_messages[0] < 64'h4000_0000_0000_0000);
+    if (!reset) assert (ring == 0 || step == LOOK);
+    if (!reset && step == ENTER) assert (used[placed_slot] && {1'b0, packet} < packets[placed_slot]);
+  end
+`endif
 endmodule

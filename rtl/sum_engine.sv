@@ -75,7 +75,7 @@ module sum_engine #(
   assign write = (issued && finishes) || writes_mended;
   assign write_at = {aggregator, writes_mended ? beat[VB-1:0] : at};
   assign write_data = writes_mended ? mended : added;
-  wire done = sums && ((step == DRAIN && !issued && !any_strange) || (step == LOOK && beat == beats));
+  wire done = sums && ((step == DRAIN && !any_strange && !(issued && strange_now != 0)) || (step == LOOK && beat == beats));
   assign next = job && (kind != SUM || done);
   assign job_taken = next && next_room;
 

@@ -131,8 +131,8 @@ struct JobPlan {
   std::uint32_t block_elements = 256;  // SwitchML: that share an exponent
   std::uint32_t indexing = 0;          // ATP: atp::Indexing
   bool saturating = false;             // ATP
-  bool paper_rules = false;            // ATP: atp::Rules
-  bool congestion_control = true;      // ATP, NetReduce
+  bool paper_rules = false, chip_rules = false;      // ATP: atp::Rules
+  bool congestion_control = true;                    // ATP, NetReduce
   std::uint32_t message_packets = 0, first_psn = 0;  // NetReduce
   bool unordered = false;                            // NetReduce: netreduce::Order::arrival
   bool learned = false;                              // at a bump: it learns the connections from their first packets

@@ -13,6 +13,7 @@ import sys
 
 TOKEN = re.compile(r"\s*(\d+w\d+|0x[0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\+\+|\|-\||<<|&&|\|\||==|!=|<=|>=|[-+~!?:;,.(){}\[\]<>=&|^])")
 PRECEDENCE = (("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("|",), ("^",), ("&",), ("<<",), ("+", "-", "++", "|-|"))
+COMMON = ("common/constants.p4", "common/headers.p4", "common/tables.p4")
 HEADERS = {"pass": "pass_t", "ipv4": "ipv4_t", "udp": "udp_t", "chip": "chip_t", "low": "half_t", "high": "half_t"}
 ACCEPTED, WORDS, ENTRIES = 0x80000000, 32, 8192
 
@@ -154,9 +155,9 @@ class Parser:
 class Program:
     """The control, its registers included."""
 
-    def __init__(self, folder, file_name="netsum_v1model.p4", flags=()):
-        source = ""
-        for name in ("common/constants.p4", "common/headers.p4", "common/tables.p4", file_name):
+    def __init__(self, folder, file_name="netsum_v1model.p4", flags=(), common=COMMON, headers=None):
+        source, headers = "", headers or HEADERS
+        for name in (*common, file_name):
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 source += "".join(line for line in file if not line.startswith("#include"))
         self.text = text = subprocess.run(["cc", "-E", "-P", "-xc", *flags, "-"], input=source, capture_output=True, text=True, check=True).stdout
@@ -165,8 +166,8 @@ class Program:
         self.widths = {"standard.mcast_grp": 16, "standard.egress_spec": 9}
         for kind, name in re.findall(r"(?:header|struct) (\w+) (?=\{)()", text):
             fields = re.findall(r"bit<(\d+)>\s+(\w+)\s*;", text_between_braces(text, text.index("{", text.index(f" {kind} {{"))))
-            places = [f"headers.{header}." for header, its in HEADERS.items() if its == kind]
-            places += {"metadata_t": ["meta."], "member_t": ["meta.member."]}.get(kind, [])
+            places = [f"headers.{header}." for header, its in headers.items() if its == kind]
+            places += {"metadata_t": ["meta."], "member_t": ["meta.member."], "atp_member_t": ["meta.member."]}.get(kind, [])
             self.widths.update({place + field: int(width) for place in places for width, field in fields})
         self.actions, self.body, self.fields, self.locals = {}, [], {}, {}
         self.read_control("Sum")

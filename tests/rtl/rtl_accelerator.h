@@ -9,10 +9,12 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "Vnetreduce_accelerator.h"
+#include "Vnetreduce_accelerator___024root.h"
 #include "protocol/netreduce/ring_config.h"
 
 namespace netsum::testing {
@@ -106,6 +108,10 @@ class RtlAccelerator {
   }
   [[nodiscard]] std::vector<std::vector<std::byte>> take() { return std::exchange(sent_, {}); }
   [[nodiscard]] std::vector<std::uint64_t> take_clocks() { return std::exchange(ended_, {}); }
+  // From now on: a line for each clock, of ones where a beat comes, a job is decided, the history is written, it is read,
+  // sums are written, they are read, and a beat leaves.
+  void trace() { traces_ = true; }
+  [[nodiscard]] const std::string& traced() const { return trace_; }
   [[nodiscard]] std::uint64_t clocks() const { return clocks_; }
   [[nodiscard]] std::uint32_t counter(std::uint32_t ring, Counter counter) { return value(16 * ring + counter); }
   [[nodiscard]] std::uint32_t counter(Common counter) { return value(16 * rings + counter); }
@@ -126,6 +132,16 @@ class RtlAccelerator {
         ended_.push_back(clocks_);
       }
     }
+    if (traces_) {
+      const auto& inside = *model_->rootp;
+      for (const int on :
+           {int{taken}, int{inside.netreduce_accelerator__DOT__job}, int{inside.netreduce_accelerator__DOT__h_write},
+            int{inside.netreduce_accelerator__DOT__h_read}, int{inside.netreduce_accelerator__DOT__s_write},
+            int{inside.netreduce_accelerator__DOT__s_read}, int{model_->m_axis_tvalid}}) {
+        trace_ += on != 0 ? '1' : '0';
+      }
+      trace_ += '\n';
+    }
     model_->clock = 1;
     model_->eval();
     ++clocks_;
@@ -140,6 +156,8 @@ class RtlAccelerator {
   std::unique_ptr<Vnetreduce_accelerator> model_;
   std::function<bool(std::uint64_t)> ready_, offers_;
   std::uint64_t clocks_ = 0;
+  bool traces_ = false;
+  std::string trace_;
   std::vector<std::byte> frame_;
   std::vector<std::vector<std::byte>> sent_;
   std::vector<std::uint64_t> ended_;

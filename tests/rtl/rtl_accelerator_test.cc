@@ -4,7 +4,10 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -399,6 +402,56 @@ TEST(RtlAccelerator, PassesRecordedTraffic) {
   both.compare();
   EXPECT_EQ(both.given, both.left);
   EXPECT_GT(both.given, 2000U);
+}
+
+// Packets of 1 KiB are 17 beats, a message's first one 18. Ranks' packets come in turn, without a pause.
+TEST(RtlAccelerator, TakesAPacketOfOneKibibyteInSeventeenClocks) {
+  for (std::uint32_t ranks = 2; ranks <= RtlAccelerator::ranks; ++ranks) {
+    Draw draw(ranks);
+    RingConfig config;
+    config.incarnation = 5;
+    config.members = ranks;
+    config.window = 4;
+    config.message_packets = RtlAccelerator::packets;
+    config.order = netreduce::Order::arrival;
+    RingHosts hosts(config);
+    Both both;
+    both.add_ring(hosts.config);
+    constexpr std::uint64_t messages = 20;
+    std::uint64_t frames = 0, beats = 0, first_in = 0, begun = 0;
+    for (std::uint64_t message = 0; message < messages; ++message) {
+      for (std::uint32_t packet = 0; packet < config.message_packets; ++packet) {
+        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+          const Bytes frame = in_ethernet(hosts.gradient(rank, message, packet), 0);
+          if (frames == 0 && ranks == 3) both.rtl.trace();
+          if (frames == ranks - 1) first_in = both.rtl.clocks();
+          if (message == 1 && packet == 0 && rank == 0) begun = both.rtl.clocks();
+          if (message >= 1) beats += (frame.size() + 63) / 64;
+          both.give(frame);
+          ++frames;
+        }
+      }
+    }
+    const std::uint64_t clocks = both.rtl.clocks() - begun;
+    both.compare();
+    const std::uint64_t latency = both.rtl.take_clocks().front() - first_in;
+    const double each = static_cast<double>(clocks) / static_cast<double>((messages - 1) * config.message_packets * ranks);
+    std::printf(
+        "%u ranks: %.2f clocks a packet, of which the wire's beats are %.2f; first sum %lu clocks behind the last "
+        "contribution's first beat\n",
+        ranks, each, static_cast<double>(beats) / static_cast<double>((messages - 1) * config.message_packets * ranks),
+        latency);
+    if (const char* const file = std::getenv("NETSUM_RTL_WAVES"); file != nullptr && ranks == 3)
+      std::ofstream(file) << both.rtl.traced();
+    EXPECT_LE(clocks, beats + beats / 50) << "the wire waits";
+  }
+  Both both;
+  const Bytes other(1082, std::byte{1});
+  const std::uint64_t begun = both.rtl.clocks();
+  both.give(other);
+  both.compare();
+  std::printf("%lu clocks from the first beat of another frame of 1082 bytes to its last\n",
+              both.rtl.take_clocks().front() - begun);
 }
 
 }  // namespace
