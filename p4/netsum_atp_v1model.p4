@@ -14,9 +14,7 @@ const bit<8> PROTOCOL_UDP = 17;
 
 const bit<8> ATP_VERSION = 0xa3;
 const bit<8> ATP_GRADIENT = 1;
-const bit<8> ATP_PARAMETER = 2;
-const bit<8> ATP_ASK = 3;
-const bit<8> ATP_DONE = 4;
+const bit<8> ATP_DONE = 4;  // that and what is between comes from above
 const bit<16> LENGTH_OF_GRADIENT = 8 + 60 + 64 * 4;  // of a datagram, with UDP's header
 
 // Of the flags' first byte, and of the second.
