@@ -498,7 +498,7 @@ class Judge(Verdicts):
             self.refuse("published", f"{endpoint_text(d.target)} is told to wait")
         if d.target not in lane.ranks.values():
             self.refuse("waiting", f"{endpoint_text(d.target)} is told to wait, which is no rank")
-        self.limits.count(("waiting", d.source, d.target, sequence), 0.001, "once", f"waiting for sequence {sequence} is told")
+        self.limits.count(("waiting", d.source, d.target, sequence), 0.001, "once", f"waiting for sequence {sequence} is told", 2)  # and that its packet is missing
         self.repeats.news(d.target, sequence)
         self.count("waiting")
 

@@ -26,6 +26,7 @@ RULES = {
     "address": (PAGE, "Contributions are believed only from these addresses"),
     "result-to": (PAGE, "When a round is complete the result goes to all ranks' registered addresses"),
     "complete": (PAGE, "When a round is complete the result goes to all ranks' registered addresses"),
+    "overdue": (PAGE, "When a round is complete the result goes to all ranks' registered addresses"),
     "newer": (PAGE, "resets bitmap, masks, exponents and payload together"),
     "identity": (PAGE, "Each stores the **identity** of the round that it holds"),
     "stale": (PAGE, "| final | a newer identity opens the slot's version"),
@@ -73,7 +74,7 @@ COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
 SEAL = (0, 0, 16, 24)
 VERSION_BIT, MASKS_BIT, UNWANTED_BIT, LATER_BIT, DUE_BIT = 1, 2, 4, 8, 16
 NONE_AHEAD, MOST_SLOTS, KEPT_OPERATIONS = 0xff, 2 * 4096, 32
-ENOUGH = 24  # times
+ENOUGH, TOO_LONG = 24, 64  # times
 
 Packet = namedtuple("Packet", "source target type protection sender job rank_epoch chunk operation signature ahead_chunk "
                               "ahead_operation values slot elements exponent_count flags exponents payload masks body")
@@ -158,7 +159,6 @@ class Node:
         self.below = set()  # all ranks
         self.rounds, self.last = {}, {}  # (slot, version): the open round; (rank, slot): the rank's last
         self.closed_to_members = False
-        self.elements = 0
 
 
 class Job:
@@ -330,6 +330,7 @@ class Judge(Verdicts):
             return
         if p.sender in current.senders:
             current.times[p.sender] = min(here.part_times.values())
+            self.overdue(job, node, current)
             return
         dtype = p.values & 15
         total = arithmetic.of_parts(here.planes.values(), dtype, arithmetic.values_in(dtype, p.elements))
@@ -381,7 +382,7 @@ class Judge(Verdicts):
         if p.sender in current.senders:
             if current.senders[p.sender] != fingerprint:
                 self.unbelieved("repeat", f"rank {p.sender} repeats {named(identity(p))} with other bytes")
-            self.sent_again(node, current, p)
+            self.sent_again(job, node, current, p)
             if child is None:
                 self.repeats.again(p.source, p.slot, named(identity(p)))
             return
@@ -399,8 +400,18 @@ class Judge(Verdicts):
         current.add(p, child is not None and buffered(p.values) and p.elements and total is None, total)
         self.count("contributions")
 
-    def sent_again(self, node, here, p):
+    def overdue(self, job, node, here):
+        """All has been sent so often that a job at a dead switch would have ended, and nothing follows from it."""
+        everybody = node.below if node.parent else job.ranks and set(range(job.ranks))
+        if not self.heals or here.result is not None or here.sent_up or here.parts or not everybody or not here.covered >= everybody:
+            return
+        least = min(here.times.get(sender, 1) for sender in here.senders)
+        if least >= TOO_LONG:
+            self.refuse("overdue", f"all contributions to {named(here.identity)} were sent {least} times, and there is no sum of them")
+
+    def sent_again(self, job, node, here, p):
         here.times[p.sender] = here.times.get(p.sender, 1) + 1
+        self.overdue(job, node, here)
         if self.heals and here.answers.get(p.source, 0) >= ENOUGH:
             self.refuse("answered", f"{endpoint_text(p.source)} sends {named(identity(p))} again, though the result went to it {here.answers[p.source]} times")
 
