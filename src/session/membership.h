@@ -180,7 +180,7 @@ struct Admission {
   PacketSecurity security = PacketSecurity::none;  // of packets between hosts
   seal::PacketKey results;                         // seals what goes to all ranks, which all have it
   RankKeys keys;                                   // this rank's; none: its packets do without, as it is near
-  OwnPart own;                                     // the same for all ranks
+  OwnPart own;                                     // of all ranks, or a rank's share of it (ProtocolRules::Own::shares)
 };
 
 // A join's outcome: an admission (once all ranks are there), a refusal with its reason, or nothing yet.

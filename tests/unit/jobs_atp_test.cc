@@ -268,7 +268,7 @@ TEST(AtpJob, InstallationsThatMakeNoSenseAreRefused) {
          i.lanes[0].children[0].ranks = {2, 3};
        }},
       {"rank 1 is below two", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1}; }},
-      {"rank 1024", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1024}; }},
+      {"rank 4096", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {4096}; }},
   };
   for (const auto& [words, change] : wrong) {
     AtpInstallation rack = installation(0);

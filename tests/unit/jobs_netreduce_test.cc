@@ -89,7 +89,7 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
   const ProtocolRules rules = netreduce_rules();
   EXPECT_EQ("netreduce", rules.name);
   EXPECT_EQ(wire::netreduce::version, rules.version);
-  EXPECT_EQ(1024U, rules.max_world_size);
+  EXPECT_EQ(4096U, rules.max_world_size);
   EXPECT_TRUE(rules.switches && rules.switches_needed);
   EXPECT_EQ("", rules.check_placement({}));
   const ProtocolRules at_a_bump = bump_rules(true);
@@ -420,7 +420,7 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
                     [](RingGrant& grant) { grant.members[2][1] = grant.members[1][1] = grant.members[3][1]; });
       },
       [](auto& i) {
-        spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members.resize(1025, grant.members[0]); });
+        spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members.resize(4097, grant.members[0]); });
       },
       [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members[1][0].send_qp = 1U << 24; }); },
       [](auto& i) {
@@ -451,6 +451,7 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   good.rank_epochs = {10, 11, 12, 13};
   good.rank_epoch = 12;
   good.placement.switch_of_rank.resize(4, Placement::at_server);
+  good.own = session::shares(netreduce_rules(), good.own, 4)[2];  // ranks 1, 2 and 3
   asked.slots_fixed = good.slots;
   asked.packet_elements = good.packet_elements;
   asked.own = own_part(RingAsk{20, ask_of(2).members});
@@ -469,9 +470,10 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.pop_back(); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.push_back(grant.members[0]); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[0].pop_back(); }); },
-      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[2][1] = grant.members[1][1]; }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[1][1] = grant.members[2][1]; }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.first = 0; }); },
       [](auto& a) {
-        spoil_grant(a, [](RingGrant& grant) { grant.members[3][0] = grant.members[1][0] = grant.members[0][0]; });
+        spoil_grant(a, [](RingGrant& grant) { grant.members[2][0] = grant.members[0][0] = grant.members[1][0]; });
       },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[1][0].receive_qp = 1U << 24; }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.message_packets = 21; }); },
@@ -538,6 +540,14 @@ TEST(NetreduceJob, ARankKnowsWhoIsBesideIt) {
         EXPECT_EQ(member_of(rank, lane), host.self);
         EXPECT_EQ(member_of((rank + 1) % ranks, lane), host.successor);
         EXPECT_EQ(member_of((rank + ranks - 1) % ranks, lane), host.predecessor);
+        // What the rank is told is enough.
+        Admission told = start.admission;
+        told.own = session::shares(netreduce_rules(), told.own, ranks)[rank];
+        const netreduce::RoceHostConfig same = host_config(told, ring_grant(told), rank, lane);
+        EXPECT_EQ(host.self, same.self);
+        EXPECT_EQ(host.successor, same.successor);
+        EXPECT_EQ(host.predecessor, same.predecessor);
+        EXPECT_EQ(std::min(3U, ranks), ring_grant(told).members.size());
         EXPECT_EQ((rank + 1) % ranks, successor_of(rank, ranks));
         EXPECT_EQ(rank, successor_of(predecessor_of(rank, ranks), ranks));
       }
