@@ -358,12 +358,14 @@ struct Registry::Impl {
       start.admission.results = random_key(config.random);
       for (std::size_t i = 0; i < start.admission.placement.switches.size(); ++i) start.switch_keys.push_back(hop());
     }
+    std::vector<std::uint32_t> epochs;
     for (auto& [rank, member] : job.ranks) {
       member.epoch = new_rank_epoch();
       member.liveness.hear(now);
-      start.admission.rank_epochs.push_back(member.epoch);
+      epochs.push_back(member.epoch);
       if (sealed) start.keys.push_back(member.request.near ? RankKeys() : hop());
     }
+    start.admission.rank_epochs = std::move(epochs);
   }
 
   void tell(Job& job, const ProtocolRules& rules, const StartJob& start) {

@@ -18,6 +18,7 @@
 #include "session/check.h"
 #include "session/job_view.h"
 #include "session/registry.h"
+#include "support/changed_list.h"
 #include "support/virtual_network.h"
 #include "wire/netreduce.h"
 #include "wire/switchml.h"
@@ -185,10 +186,12 @@ StartJob start_of(std::uint32_t ranks) {
   start.admission.lanes = lanes;
   start.admission.own = own_part(grant_of(ranks));
   start.job = "train";
+  std::vector<std::uint32_t> epochs;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    start.admission.rank_epochs.push_back(10 + rank);
+    epochs.push_back(10 + rank);
     start.endpoints.push_back(request(rank, ranks).endpoints);
   }
+  start.admission.rank_epochs = std::move(epochs);
   return start;
 }
 
@@ -394,13 +397,17 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
       [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members[2].clear(); }); },
       [](auto& i) { i.start.admission.own = "\xff"; },
       [](auto& i) { i.start.admission.own.clear(); },
-      [](auto& i) { i.start.admission.rank_epochs.pop_back(); },
+      [](auto& i) { i.start.admission.rank_epochs = testing::shorter(i.start.admission.rank_epochs); },
       [](auto& i) { i.start.admission.results = key(1); },
       [](auto& i) { i.start.admission.security = PacketSecurity::tag; },
       [](auto& i) { i.start.endpoints.pop_back(); },
       [](auto& i) { i.start.endpoints[1].clear(); },
-      [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); },
-      [](auto& i) { i.start.admission.placement.switch_of_rank[0] = 7; },
+      [](auto& i) {
+        i.start.admission.placement.switch_of_rank = testing::shorter(i.start.admission.placement.switch_of_rank);
+      },
+      [](auto& i) {
+        i.start.admission.placement.switch_of_rank = testing::with(i.start.admission.placement.switch_of_rank, 0, 7U);
+      },
       [](auto& i) {
         i.start.admission.placement.parent_of_switch = {1, 0};
       },
@@ -450,7 +457,7 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   JoinRequest asked = request(2, 4);
   good.rank_epochs = {10, 11, 12, 13};
   good.rank_epoch = 12;
-  good.placement.switch_of_rank.resize(4, Placement::at_server);
+  good.placement.switch_of_rank = std::vector<std::uint32_t>(4, Placement::at_server);
   good.own = session::shares(netreduce_rules(), good.own, 4)[2];  // ranks 1, 2 and 3
   asked.slots_fixed = good.slots;
   asked.packet_elements = good.packet_elements;
@@ -480,7 +487,7 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
       [](auto& a) { a.own = "\xff"; },
       [](auto& a) { a.own.clear(); },
       [](auto& a) { a.slots = 0; },
-      [](auto& a) { a.placement.switch_of_rank[1] = 0; },
+      [](auto& a) { a.placement.switch_of_rank = testing::with(a.placement.switch_of_rank, 1, 0U); },
       [](auto& a) {
         a.placement.switches = {"a:1"};
         a.placement.parent_of_switch = {0};

@@ -141,14 +141,14 @@ struct QueuePair::Impl {
   std::uint32_t ack_msn = 0;
   std::vector<Received> fresh, taken;
   static constexpr std::size_t most_ranges = 16;
-  std::uint64_t heard = 0;  // the first packet behind all that came
-  std::vector<Kept> kept;   // by number
+  std::uint64_t heard = 0;            // the first packet behind all that came
+  std::vector<Kept> kept;             // by number
   std::vector<std::byte> kept_bytes;  // none before the first one behind a gap
-  std::vector<Range> missed;      // to be asked for
-  bool ask_again = false;         // they were asked for before
-  Time ask_deadline = never;      // `never` if nothing is missing
-  std::uint32_t asked_again = 0;  // in a row
-  std::optional<Timed> asked;     // one that was asked for once
+  std::vector<Range> missed;          // to be asked for
+  bool ask_again = false;             // they were asked for before
+  Time ask_deadline = never;          // `never` if nothing is missing
+  std::uint32_t asked_again = 0;      // in a row
+  std::optional<Timed> asked;         // one that was asked for once
 
   // ---- requester
 
