@@ -13,9 +13,10 @@ std::vector<Value> shorter(const SharedList<Value>& list) {
   return {list.begin(), list.end() - 1};
 }
 template <class Value>
-std::vector<Value> longer(std::vector<Value> list, Value last) {
-  list.push_back(last);
-  return list;
+std::vector<Value> longer(const SharedList<Value>& list, Value last) {
+  std::vector<Value> values = list;
+  values.push_back(last);
+  return values;
 }
 template <class Value>
 std::vector<Value> with(const SharedList<Value>& list, std::size_t place, Value value) {
