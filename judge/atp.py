@@ -7,6 +7,7 @@ import numpy
 
 from capture import endpoint_text
 from crc import crc32c
+from pace import Limits, Repeats
 from verdict import Verdicts
 
 PAGE, NUMBERS = "docs/protocol-atp.md", "docs/numerics.md"
@@ -25,6 +26,7 @@ RULES = {
     "signature": (PAGE, "**The signature** is CRC32C over the call itself"),
     "sum-of": (PAGE, "*A sum at level 0 holds exactly the ranks in its bitmap.*"),
     "racks": (PAGE, "*A bit at level 1 and above stands for a rank, or for all ranks below the child.*"),
+    "collided": (PAGE, "The rest of the chunk, what other ranks send of it, then takes no slot either"),
     "whole": (PAGE, "Without these flags a child switch sends only complete sums"),
     "integers": (PAGE, "are added modulo 2³², and never fall back"),
     "sum": (PAGE, "+ low is the exact sum, in any order of additions"),
@@ -41,13 +43,18 @@ RULES = {
     "done": (PAGE, "All ranks have long had it: free the slot"),
     "waiting": (PAGE, "chunk and rank; switches are told nothing"),
     "mismatch": (PAGE, "the server tells all ranks, with two ranks' names"),
+    "once": (PAGE, "this switch* still lacks"),
+    "ask-once": (PAGE, "An **ask** to single ranks goes past the switches, at most once per millisecond and chunk"),
+    "flood": (PAGE, "sequence, signature and index 0; at most 64 in 10 ms"),
+    "back-off": (PAGE, "ms, doubling, spread from the second repeat on"),
+    "published": ("docs/judge.md", "no rank is told anything, and only floats are asked for"),
     "unknown-job": (PAGE, "both epochs are those of the packet that it answers"),
 }
 
 GRADIENT, PARAMETER, ASK, DONE, WAITING, MISMATCH, UNKNOWN = range(1, 8)
 RESEND, ECN, COLLISION, OVERFLOW, WIDE, DIRECT, FLOATS, INTEGERS, AVERAGE, UNCHECKED, BROAD = (1 << bit for bit in range(11))
 COMMON = struct.Struct("<BBHIQQIIIHBB")
-MOST_WINDOW, KEPT_BYTES = 4096, 1 << 26
+MOST_WINDOW, KEPT_BYTES, SELDOM = 4096, 1 << 26, 3
 INT32 = numpy.iinfo(numpy.int32)
 
 Gradient = namedtuple("Gradient", "source target flags job sequence rank_epoch signature index elements level exponent fan_in bitmap values high")
@@ -73,6 +80,7 @@ class Job:
         self.epochs, self.fans = {}, {}  # of a rank, by its path; of a node: its children
         self.lanes, self.switches, self.folds, self.fold, self.order = {}, set(), set(), None, None
         self.sets = {}
+        self.collided, self.late = {}, {}  # of a switch: sequences; those of them that it summed later
 
     def lane(self, *endpoints):
         """The lane of which all of these are."""
@@ -132,8 +140,9 @@ def path_of(g):
 
 
 class Judge(Verdicts):
-    def __init__(self, hostile, _batch):  # its rules do not depend on the order in which packets leave
+    def __init__(self, hostile, batch):
         super().__init__(RULES, hostile)
+        self.paper, self.limits, self.repeats = False, Limits(self, batch), Repeats(self, "back-off", batch)
         self.jobs, self.asked, self.sealed = {}, set(), set()
 
     def datagram(self, d):
@@ -176,6 +185,7 @@ class Judge(Verdicts):
             # A seal is checked by who has the job, so what is answered may be a packet that was damaged on its way.
             if (d.target, d.source, job, rank_epoch) not in self.asked and (d.target, d.source) not in self.sealed:
                 self.unbelieved("unknown-job", "it answers no packet")
+            self.limits.count(("unknown", d.source), 0.01, "flood", "unknown jobs are told", 64)
             self.count("unknown jobs")
             return
         known = self.jobs.get(job)
@@ -275,11 +285,13 @@ class Judge(Verdicts):
             if (g.values, g.exponent, g.flags & (OVERFLOW | INTEGERS | AVERAGE)) != (before.values, before.exponent, before.flags & (
                     OVERFLOW | INTEGERS | AVERAGE)):
                 self.unbelieved("repeat", f"a rank repeats sequence {g.sequence} with other values")
+            self.repeats.again(g.source, g.sequence, f"sequence {g.sequence}")
             return
         if g.flags & (WIDE | COLLISION):
             self.unbelieved("malformed", "a rank's own packet is wide, or says that it collided")
         self.in_turn(lane, g, path)
         kind[path] = g
+        self.repeats.first(g.source, g.sequence)
         lane.bytes += len(g.values)
         self.count("contributions")
         while lane.bytes > KEPT_BYTES and len(lane.chunks) > 2 * MOST_WINDOW:
@@ -325,7 +337,19 @@ class Judge(Verdicts):
         if g.exponent != max(part.exponent for part in parts):
             self.refuse("exponent", f"a sum with exponent {g.exponent}, of packets with {sorted({part.exponent for part in parts})}")
         self.compare(g, parts)
+        self.after_collision(job, g, ranks)
         self.count("sums")
+
+    def after_collision(self, job, g, ranks):
+        """At a first level. A switch that begins anew has forgotten what collided, and that is seldom."""
+        if g.flags & DIRECT or any(job.lanes[g.source].ranks.get(path) is None for path in ranks):
+            return
+        if g.flags & COLLISION:
+            job.collided.setdefault(g.source, set()).add(g.sequence)
+        elif len(ranks) > 1 and g.sequence in job.collided.get(g.source, ()):
+            job.late.setdefault(g.source, set()).add(g.sequence)
+            if len(job.late[g.source]) > SELDOM + len(job.collided[g.source]) // 8:
+                self.refuse("collided", f"the rest of sequence {g.sequence} leaves as a sum, after a packet of it had met a collision there")
 
     def compare(self, g, parts):
         if len(parts) == 1:
@@ -381,6 +405,7 @@ class Judge(Verdicts):
         elif chunk.result != (values, fields):
             self.refuse("one-result", f"the result of sequence {sequence} differs from the one that others had")
         chunk.sent_to.add(d.target)
+        self.repeats.news(d.target)
 
     def first_result(self, job, chunk, sequence, flags, exponent, values, rank_epoch):
         ranks = job.all_ranks()
@@ -456,6 +481,10 @@ class Judge(Verdicts):
             self.unbelieved("malformed", "an ask has zeros behind its header")
         if job.stranger(lane, d.target):
             self.refuse("ask", f"{endpoint_text(d.target)} is asked, which takes no part")
+        if self.paper and not flags & FLOATS:
+            self.refuse("published", f"values of sequence {sequence} are asked for, and no floats")
+        not flags & FLOATS and self.limits.count(("ask", d.source, d.target, sequence), 0.001, "ask-once", f"sequence {sequence} is asked for")
+        self.repeats.news(d.target, sequence)
         self.count("asks")
 
     def done(self, d, data, job, lane, chunk, sequence, *_):
@@ -467,8 +496,12 @@ class Judge(Verdicts):
             self.refuse("done", "a rank is told that a chunk is done")
 
     def waiting(self, d, data, job, lane, chunk, sequence, *_):
+        if self.paper:
+            self.refuse("published", f"{endpoint_text(d.target)} is told to wait")
         if d.target not in lane.ranks.values():
             self.refuse("waiting", f"{endpoint_text(d.target)} is told to wait, which is no rank")
+        self.limits.count(("waiting", d.source, d.target, sequence), 0.001, "once", f"waiting for sequence {sequence} is told")
+        self.repeats.news(d.target, sequence)
         self.count("waiting")
 
     def mismatch(self, d, data, job, lane, chunk, sequence, *_):

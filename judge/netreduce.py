@@ -26,6 +26,9 @@ RULES = {
     "up": (PAGE, "other switch's sum goes upstream"),
     "total": (PAGE, "The total comes back with the same PSN, and with the seal"),
     "headers-only": (PAGE, "but without values."),
+    "marks": (PAGE, "The accelerator keeps the mark with the packet, which leaves with the sum"),
+    "totals-mark": (PAGE, "and a total's leaves on all connections of the switch that takes it"),
+    "private": ("docs/private-sums.md", "Ranks divide averages: no header has that flag"),
     "virtual": (PAGE, "same PSN, and with the seal, which only the root can make"),
 }
 
@@ -38,8 +41,10 @@ TYPES = {0: arithmetic.FLOAT32, 1: arithmetic.INT32, 2: arithmetic.FLOAT16, 3: a
 class Packet:
     """A RoCEv2 packet of a gradient connection."""
 
-    def __init__(self, data):
+    def __init__(self, data, marked):
         six = data[0] >> 4 == 6
+        self.leaves_marked = (data[1] >> 4 if six else data[1]) & 3 == 3
+        self.marked = marked or self.leaves_marked  # when it arrives
         ip = 40 if six else 20
         bth = ip + 8
         self.source, self.target = (data[8:24], data[24:40]) if six else (data[12:16], data[16:20])
@@ -70,11 +75,12 @@ class Connection:
     def __init__(self, node):
         self.node, self.rank, self.base, self.newest = node, None, None, -1
         self.begun = self.renewed = 0  # how often message 0 was sent; of these, in former lives
+        self.marks = {}  # of each packet: whether its transmissions were marked
         self.places, self.packets, self.calls = {}, {}, {}  # PSN: (message, packet); the packets; message: its header
 
     def begin(self, packet, rank, message, length):
         if message == 0 and packet.psn != self.base:  # another life, or the first
-            self.places.clear(), self.packets.clear(), self.calls.clear()
+            self.places.clear(), self.packets.clear(), self.calls.clear(), self.marks.clear()
             self.base, self.newest = packet.psn, -1
         self.begun += message == 0
         self.rank = rank
@@ -84,6 +90,7 @@ class Connection:
             self.newest = message
             for place in [p for p in self.packets if p[0] < message - KEPT_MESSAGES]:
                 del self.packets[place]
+                self.marks.pop(place, None)
             self.calls.pop(message - KEPT_MESSAGES - 1, None)
 
 
@@ -93,10 +100,11 @@ class Ring:
     def __init__(self):
         self.hosts, self.children = {}, {}  # endpoint: Connection; (switch above, switch below): Connection of a virtual one
         self.seals, self.totals, self.parents, self.covered, self.stride = {}, {}, {}, {}, None
+        self.marks, self.left = {}, {}  # of a total's transmissions to a switch; for whom a switch has sent a total, both by (node, place)
 
     def renew(self):
         """Another life: nothing that was said counts."""
-        self.seals.clear(), self.totals.clear()
+        self.seals.clear(), self.totals.clear(), self.marks.clear(), self.left.clear()
         for connection in self.hosts.values():
             connection.renewed = connection.begun
 
@@ -109,6 +117,7 @@ class Ring:
 class Judge(Verdicts):
     def __init__(self, hostile, _batch):  # its rules do not depend on the order in which packets leave
         super().__init__(RULES, hostile)
+        self.all_private = False
         self.rings, self.before, self.lives = {}, {}, {}  # of an endpoint; its predecessor's; incarnation: Ring
         self.virtual, self.nodes, self.unclear = {}, set(), {}
 
@@ -131,7 +140,7 @@ class Judge(Verdicts):
             return
         if len(data) < bth + {FIRST: 68, MIDDLE: 20, LAST: 24, ONLY: 72}[data[bth]] + 4:
             self.unbelieved("length", f"{len(data)} bytes are too few for a packet of a message")
-        p = Packet(data)
+        p = Packet(data, d.ecn == 3)
         if not six and not p.values and (d.source in self.nodes or d.source[0] != p.source) and d.target != (p.target, p.port()):
             self.nodes.add(d.target)
             self.count("headers between switches")  # which pass those in between likewise
@@ -174,7 +183,8 @@ class Judge(Verdicts):
         first, *others = rings.values() or [Ring()]
         for other in others:
             for mine, theirs in ((first.hosts, other.hosts), (first.children, other.children), (first.parents, other.parents),
-                                 (first.covered, other.covered), (first.seals, other.seals), (first.totals, other.totals)):
+                                 (first.covered, other.covered), (first.seals, other.seals), (first.totals, other.totals),
+                                 (first.marks, other.marks), (first.left, other.left)):
                 mine.update(theirs)
             first.stride = first.stride or other.stride
             for known in (self.rings, self.lives):
@@ -187,6 +197,8 @@ class Judge(Verdicts):
         """(message, packet) of a packet of a connection, which it is noted in."""
         if p.ina is not None:
             magic, dtype, flags, length, _, rank, message, signature, zero = struct.unpack("<4sBBHIIQII", p.ina[8:40])
+            if flags & 1 and self.all_private:
+                self.refuse("private", f"message {message} is a private sum, and asks for the average")
             if magic != b"NSnr" or dtype > 3 or flags > 1 or zero or length == 0 or (p.opcode == ONLY) != (length == 1):
                 self.unbelieved("header", f"{magic}, dtype {dtype}, flags {flags:#x}, {length} packets")
             for endpoint in [e for e, c in ring.hosts.items() if message == 0 and c.rank == rank and c is not connection]:
@@ -198,6 +210,7 @@ class Judge(Verdicts):
             self.refuse("place", f"PSN {p.psn} follows no first packet")
         if p.immediate is not None and p.immediate != place[0] & 0xffffffff:
             self.refuse("immediate", f"{p.immediate}, of message {place[0]}")
+        connection.marks.setdefault(place, set()).add(p.marked)
         known = connection.packets.setdefault(place, p)
         known.heads.add(p.head)
         if known is p:
@@ -276,7 +289,7 @@ class Judge(Verdicts):
         return covered
 
     def total(self, ring, node, place, p):
-        """What leaves a switch for ranks or for switches below."""
+        """What leaves a switch for ranks or for switches below; whether it is the first such packet."""
         count = p.seal[0] | p.seal[1] << 8
         if count == 0:
             self.refuse("contributions", f"packet {place[1]} of message {place[0]} leaves without a seal")
@@ -299,6 +312,10 @@ class Judge(Verdicts):
             for old in list(ring.totals)[:len(ring.totals) // 2]:
                 del ring.totals[old]
                 ring.seals.pop(old[1], None)
+                ring.marks.pop(old, None)
+        first = (d := self.now.target, p.psn) not in ring.left.setdefault((node, place), set())
+        ring.left[node, place].add((d, p.psn))
+        return first
 
     def leaving(self, d, p):
         host = self.before.get(d.target)
@@ -313,7 +330,16 @@ class Judge(Verdicts):
         ina = (sent.ina or b"")[8:], (p.ina or b"")[8:]
         if p.head not in sent.heads or ina[0] != ina[1]:
             self.refuse("leaves", f"packet {place[1]} of message {place[0]} leaves with other headers than it came with")
-        self.total(ring, d.source, place, p)
+        if self.total(ring, d.source, place, p):
+            if connection.node == d.source:  # else its headers came by themselves, perhaps after the total
+                self.check_marks("marks", connection.marks[place], ring.marks.get((d.source, place)), p, place)
+
+    def check_marks(self, rule, own, totals, p, place):
+        """Of the first packet that leaves: `own` and `totals` say of each transmission that came whether it was marked."""
+        if {True} in (own, totals) and not p.leaves_marked:
+            self.refuse(rule, f"packet {place[1]} of message {place[0]} leaves without the mark that it came with")
+        if rule == "marks" and p.leaves_marked and True not in own | (totals or set()):
+            self.refuse(rule, f"packet {place[1]} of message {place[0]} leaves with a mark that nothing came with")
 
     def of_virtual(self, d, p):
         """Between two switches; both directions have the place in the PSN."""
@@ -325,6 +351,8 @@ class Judge(Verdicts):
             connection = self.virtual[key]
             if any(p.seal):
                 self.refuse("virtual", "a sum has a seal on its way up")
+            if p.leaves_marked:
+                self.refuse("marks", "a sum goes up with a rank's mark")
             rings = [self.lives[life]] if life in self.lives else list({id(r): r for r in self.rings.values()}.values())
             reason, fits = Refused("up", f"PSN {p.psn}: a sum of what nobody below has sent"), {}
             for ring in rings:
@@ -347,6 +375,7 @@ class Judge(Verdicts):
                     self.of_virtual(*earlier)
             connection.rank, connection.calls[place[0]] = self.members(ring, d.source)[0][0], self.call(ring, d.source, place[0])
             connection.packets[place], connection.places[p.psn] = p, place
+            connection.marks.setdefault(place, set()).add(p.marked)
             ring.covered[d.source], ring.children[d.target, d.source], ring.parents[d.source] = covered, connection, d.target
             self.nodes.update((d.source, d.target))
             self.count("sums")
@@ -356,5 +385,7 @@ class Judge(Verdicts):
         place = up and up.places.get(p.psn)
         if ring is None or place is None:
             self.refuse("total", f"PSN {p.psn} comes back, which did not go up")
-        self.total(ring, d.source, place, p)
+        if self.total(ring, d.source, place, p):
+            self.check_marks("totals-mark", up.marks.get(place), ring.marks.get((d.source, place)), p, place)
         ring.totals[d.target, place] = p.values
+        ring.marks.setdefault((d.target, place), set()).add(p.marked)

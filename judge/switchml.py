@@ -9,6 +9,7 @@ import numpy
 import arithmetic
 from capture import endpoint_text, is_multicast
 from crc import crc32c
+from pace import Limits, Repeats
 from verdict import Verdicts
 
 PAGE, NUMBERS = "docs/protocol-switchml.md", "docs/numerics.md"
@@ -29,6 +30,7 @@ RULES = {
     "identity": (PAGE, "Each stores the **identity** of the round that it holds"),
     "stale": (PAGE, "| final | a newer identity opens the slot's version"),
     "repeat": (PAGE, "A retransmission is byte-identical"),
+    "one-lane": (PAGE, "On its lane a chunk has a position p, counted over all operations"),
     "next-round": (PAGE, "A worker opens the next round of a slot only with the result of the last"),
     "flip": (PAGE, "The version flips with every round of a"),
     "signature": (PAGE, "CRC32C of the call"),
@@ -39,6 +41,8 @@ RULES = {
     "one-result": (PAGE, "A result is sealed once, for all"),
     "wants": (PAGE, "A rank that takes no result of a chunk says so in its contribution"),
     "wants-tree": (PAGE, "a switch's sum says that it wants no values if no rank below wants any"),
+    "later": (PAGE, "bit 3 if all below have it"),
+    "due-now": (PAGE, "So in a sum of which somebody wants values bit 4 says that some rank"),
     "due": (PAGE, "bit 4, of types 1, 12 and 14 from a switch"),
     "masks": (NUMBERS, "The switch ORs them."),
     "sum": (NUMBERS, "the switch's sum, int32"),
@@ -50,10 +54,15 @@ RULES = {
     "unsummed": (PAGE, "go upstream unsummed, as they came"),
     "parts": (PAGE, "a sum's parts make the exact sum of what came"),
     "waiting": (PAGE, "if the round is complete (l. 19–21), else \"waiting\""),
+    "answered": (PAGE, "An acknowledgement ends a chunk once, like a result"),
+    "heard": (PAGE, "4. the **equal** identity is added if the rank's bit is clear"),
     "waiting-names": (PAGE, "missing ranks (8·k"),
     "missing": (PAGE, "of a switch that was told that its own sum is missing"),
     "mismatch": (PAGE, "is a *mismatch*: every rank is told once"),
     "unknown-job": (PAGE, "job epoch and rank epoch are those of the packet that it answers"),
+    "once": (PAGE, "that is longer than the repeat go out at most once per millisecond, round and rank"),
+    "flood": (PAGE, "Never longer than what caused it; at most 64 in 10 ms"),
+    "back-off": (PAGE, "time-out doubles with each retransmission up to 250 ms"),
     "probe": (PAGE, "20 sequence (4), 24 the cookie of the endpoint that it goes to"),
 }
 
@@ -63,7 +72,8 @@ RUNS = {EMPTY_RUN: CONTRIBUTION, ACK_RUN: ACK}
 COMMON, CHUNK = struct.Struct("<BBHIQI"), struct.Struct("<IQIIBBHHBB")
 SEAL = (0, 0, 16, 24)
 VERSION_BIT, MASKS_BIT, UNWANTED_BIT, LATER_BIT, DUE_BIT = 1, 2, 4, 8, 16
-NONE_AHEAD, MOST_SLOTS = 0xff, 2 * 4096
+NONE_AHEAD, MOST_SLOTS, KEPT_OPERATIONS = 0xff, 2 * 4096, 32
+ENOUGH = 24  # times
 
 Packet = namedtuple("Packet", "source target type protection sender job rank_epoch chunk operation signature ahead_chunk "
                               "ahead_operation values slot elements exponent_count flags exponents payload masks body")
@@ -79,8 +89,12 @@ class Round:
         self.covered = set()
         self.sum, self.floats, self.masks = None, {}, None
         self.sums = []  # exact ones, of child switches
+        self.part_times = {}
         self.parts, self.planes = {}, {}  # of its own sum, as sent upstream
         self.ahead, self.exponents, self.protected = None, None, False
+        self.answers, self.times = {}, {}  # of each member since it last had news: how often it was answered; of each sender: how often it sent this
+        self.due = False  # whether somebody below is to be told now of what waits
+        self.empty = set()  # members whose repeats are shorter than the result
         self.wanted, self.unwanted = False, set()  # whether anybody below wants values; the members that want none
         self.result = self.answer = self.sent_up = None  # bytes: as sent to ranks; (result's fields, payload); as sent upstream
         self.served = set()
@@ -96,11 +110,13 @@ class Round:
         elif a:
             self.exponents = numpy.maximum(self.exponents, exponents)
         self.protected |= packet.protection != 0
+        self.due |= bool(packet.flags & DUE_BIT) or packet.flags & (UNWANTED_BIT | LATER_BIT) == UNWANTED_BIT and not passed_on
         if packet.flags & UNWANTED_BIT and not passed_on:  # which says nothing of the other ranks there
             self.unwanted.add(packet.source)
         else:
             self.wanted = True
         if packet.elements == 0:
+            self.empty.add(packet.source)
             return
         dtype, operation = packet.values & 15, packet.values >> 4
         self.elements = packet.elements
@@ -150,6 +166,7 @@ class Job:
         self.name = epoch
         self.epochs, self.nodes, self.fold, self.ranks = {}, {}, None, None
         self.calls = {}  # operation: signatures
+        self.places = {}  # operation: {(chunk, values, rank): (switch, slot, version)}
         self.at = {}  # (node's endpoint, rank): the rank's endpoint
 
     def agrees(self):
@@ -178,9 +195,10 @@ def named(round_identity):
 class Judge(Verdicts):
     def __init__(self, hostile, batch):
         super().__init__(RULES, hostile)
-        self.private = False  # values are masked
+        self.private = self.heals = False  # values are masked; what is sent often enough arrives
         self.batch = batch  # seconds within which a switch's packets may leave in another order
         self.jobs, self.asked, self.probes, self.told, self.lost = {}, set(), set(), set(), set()
+        self.limits, self.repeats = Limits(self, batch), Repeats(self, "back-off", batch)
 
     # ---- bytes
 
@@ -280,7 +298,7 @@ class Judge(Verdicts):
         if len(body) != 52 + e + n:
             self.unbelieved("length", f"{len(body)} bytes, where the header implies {52 + e + n}")
         own = body[52:52 + exponents]
-        if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & (MASKS_BIT | LATER_BIT) or flags & ~31 or flags & DUE_BIT and flags & UNWANTED_BIT or number >= all_ or
+        if (not arithmetic.short(dtype, values >> 4) or elements == 0 or flags & MASKS_BIT or flags & (UNWANTED_BIT | LATER_BIT) == LATER_BIT or flags & ~31 or flags & DUE_BIT and flags & UNWANTED_BIT or number >= all_ or
                 all_ > 37 or 273 < place != arithmetic.MASKS or 255 in own or any(body[52 + exponents:52 + e])):
             self.unbelieved("malformed", f"part {number} of {all_} at {place}, values {values:#x}, flags {flags:#x}")
         return Packet(d.source, d.target, CONTRIBUTION, protection, sender, job, rank_epoch, *fields, own, body[52 + e:], b"", body), place, number, all_
@@ -302,12 +320,16 @@ class Judge(Verdicts):
         here = self.of_child(job, child, node, p)
         if here is None:
             return
+        here.part_times[number] = here.part_times.get(number, 0) + 1
         known = here.parts.setdefault(number, (all_, p.body[8:]))
         if known != (all_, p.body[8:]):
             self.refuse("repeat", f"a part of a sum of {named(identity(p))} goes upstream again with other bytes")
         here.planes[number] = place, p.payload
         current = self.open(job, node, p)
-        if current is None or len(here.parts) < all_ or p.sender in current.senders:
+        if current is None or len(here.parts) < all_:
+            return
+        if p.sender in current.senders:
+            current.times[p.sender] = min(here.part_times.values())
             return
         dtype = p.values & 15
         total = arithmetic.of_parts(here.planes.values(), dtype, arithmetic.values_in(dtype, p.elements))
@@ -316,8 +338,7 @@ class Judge(Verdicts):
             self.refuse("look-ahead", f"a sum of {named(identity(p))} has other exponents than its contributions")
         if p.values != here.values or p.elements != here.elements or total != here.exact():
             self.refuse("parts", f"a sum of {named(identity(p))} is not that of its contributions")
-        if bool(p.flags & UNWANTED_BIT) == here.wanted:
-            self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+        self.wants(here, p)
         self.enter(job, node, current, child, p, hash(p.sender), total)
 
     def contribution(self, p, _):
@@ -360,18 +381,35 @@ class Judge(Verdicts):
         if p.sender in current.senders:
             if current.senders[p.sender] != fingerprint:
                 self.unbelieved("repeat", f"rank {p.sender} repeats {named(identity(p))} with other bytes")
+            self.sent_again(node, current, p)
+            if child is None:
+                self.repeats.again(p.source, p.slot, named(identity(p)))
             return
         if p.values != current.values and 0 not in (p.elements, current.elements) or (
                 0 < p.elements != current.elements > 0 and not self.empty_so_far(current)):
             self.unbelieved("signature", f"rank {p.sender} has {p.elements} values of kind {p.values:#x} where others have {current.elements} of {current.values:#x}")
         if child is None:
             self.in_turn(job, node, current, p)
+            self.in_one_place(job, p)
+            self.repeats.first(p.source, p.slot)
         if p.elements:
             current.values = p.values
         current.senders[p.sender] = fingerprint
         current.covered |= {p.sender} if child is None or p.rank_epoch == job.epochs.get(p.sender) else child.below
         current.add(p, child is not None and buffered(p.values) and p.elements and total is None, total)
         self.count("contributions")
+
+    def sent_again(self, node, here, p):
+        here.times[p.sender] = here.times.get(p.sender, 1) + 1
+        if self.heals and here.answers.get(p.source, 0) >= ENOUGH:
+            self.refuse("answered", f"{endpoint_text(p.source)} sends {named(identity(p))} again, though the result went to it {here.answers[p.source]} times")
+
+    def in_one_place(self, job, p):
+        places, place = job.places.setdefault(p.operation, {}), (p.target, p.slot, p.flags & VERSION_BIT)
+        if places.setdefault((*identity(p)[1:], p.sender), place) != place:
+            self.refuse("one-lane", f"rank {p.sender} sends {named(identity(p))} in slot {p.slot} to {endpoint_text(p.target)}, and before in another place")
+        if len(job.places) > KEPT_OPERATIONS:
+            del job.places[min(job.places)]
 
     @staticmethod
     def empty_so_far(round_):
@@ -413,11 +451,20 @@ class Judge(Verdicts):
         here = self.of_child(job, child, node, p)
         if here.sent_up is None:
             self.compare("up", p, here, None, True)
-            if bool(p.flags & UNWANTED_BIT) == here.wanted and p.type == CONTRIBUTION:
-                self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+            if p.type == CONTRIBUTION:
+                self.wants(here, p)
             here.sent_up = p.body
         elif here.sent_up != p.body:
             self.refuse("repeat", f"a sum of {named(identity(p))} goes upstream again with other bytes")
+
+    def wants(self, here, p):
+        """What a sum says of values and acknowledgements below."""
+        if bool(p.flags & UNWANTED_BIT) == here.wanted:
+            self.refuse("wants-tree", "a sum says otherwise than the ranks below whether values are wanted")
+        if bool(p.flags & LATER_BIT) == (here.wanted or here.due):
+            self.refuse("later", f"a sum of {named(identity(p))} says otherwise than those below whether it may wait")
+        if bool(p.flags & DUE_BIT) != (here.wanted and here.due):
+            self.refuse("due-now", f"a sum of {named(identity(p))} says otherwise than those below whether what waits is due")
 
     def of_child(self, job, child, node, p):
         """The child's round that a sum is of."""
@@ -539,8 +586,12 @@ class Judge(Verdicts):
                 self.refuse("one-result", f"the result of {named(here.identity)} differs from the one that others had")
         elif (p.ahead_chunk, p.ahead_operation, p.exponent_count, padded(p.exponents)) != here.result:
             self.refuse("look-ahead", "an acknowledgement with other exponents than the result")
-        if receivers is not None:
-            here.served |= receivers
+        if p.target in here.served & here.empty and p.elements:
+            self.limits.count(("result", node.endpoint, p.target, p.slot, here.identity), 0.001, "once", f"the result of {named(here.identity)} is repeated")
+        self.repeats.news(p.target)
+        here.served |= receivers
+        for receiver in receivers:
+            here.answers[receiver] = here.answers.get(receiver, 0) + 1
         if here.spoken_at is None:
             here.spoken_at = self.now.time
 
@@ -645,9 +696,17 @@ class Judge(Verdicts):
             return
         if here.result is not None and not self.lately(here.result_at):
             self.refuse("waiting", f"waiting for {named(name)}, whose result was sent")
+        asked = below is None and node.ranks.keys() & missing & {rank for rank, at in node.ranks.items() if at == d.target}
+        if asked:
+            self.repeats.news(d.target, slot)
+        elif below is None and node.parent is None:  # in a tree, what the parent says is passed on
+            self.limits.count(("waiting", node.endpoint, d.target, slot, name), 0.001, "once", f"waiting for {named(name)} is told")
         silent = set(node.ranks) - here.covered
         if not silent <= missing:
             self.suspect(job.agrees, "waiting-names", f"waiting for {named(name)}: ranks {sorted(silent - missing)} have sent nothing, and are not named")
+        deaf = [rank for rank in missing if here.times.get(rank, 0) >= ENOUGH and (rank in node.ranks or rank in node.children)]
+        if self.heals and deaf:
+            self.refuse("heard", f"waiting for {named(name)} names rank {deaf[0]}, which has sent it {here.times[deaf[0]]} times")
         if job.ranks is not None and missing and max(missing) >= job.ranks:
             self.refuse("waiting-names", f"rank {max(missing)} of {job.ranks}")
         if here.spoken_at is None:
@@ -696,6 +755,7 @@ class Judge(Verdicts):
             self.unbelieved("unknown-job", "it answers no packet")
         if job in self.jobs and d.target in self.jobs[job].nodes:
             self.lost.add((d.target, job))  # and passes it on to all its members
+        self.limits.count(("unknown", d.source), 0.01, "flood", "unknown jobs are told", 64)
         self.count("unknown jobs")
 
     def probe(self, d, body, sender, job, rank_epoch):

@@ -16,8 +16,7 @@ namespace {
 using Inputs = std::span<const std::vector<std::byte>>;
 using Column = std::span<const double>;  // an element's inputs, by rank
 
-constexpr std::size_t block = 256,
-                      scaled_block = 8192;  // elements that share an exponent; those that share a scale of ATP's
+constexpr std::size_t scaled_block = 8192;  // elements that share a scale of ATP's
 
 std::string complaint(std::size_t element, const char* what, double got, double expected) {
   return "element " + std::to_string(element) + ": " + what + " (got " + std::to_string(got) + ", the sum is " +
@@ -135,7 +134,7 @@ const char* outside(const Reduction& reduction, const Element& element, const Bo
 std::string judge_floats(const Reduction& reduction, Inputs inputs, std::span<const std::byte> result) {
   const DType dtype = reduction.dtype;
   const std::size_t width = bytes_of(dtype), elements = result.size() / width, ranks = inputs.size();
-  const std::size_t group = reduction.numbers == Numbers::rescaled ? scaled_block : block;
+  const std::size_t group = reduction.numbers == Numbers::rescaled ? scaled_block : reduction.block_elements;
   std::vector<double> values(std::min(elements, group) * ranks);  // by element, then by rank
   for (std::size_t begin = 0; begin < elements; begin += group) {
     const std::size_t count = std::min(elements - begin, group);

@@ -36,6 +36,7 @@ struct Reduction {
   std::uint32_t added_before =
       1;                      // inputs are added in float32 in groups of this many, a divisor of `ranks`, before they travel
   bool loses_blocks = false;  // an element that is not finite makes NaN of its block
+  std::uint32_t block_elements = 256;    // block_fixed_point: that share an exponent
   std::optional<int> fixed_scale{};      // block_fixed_point: of all blocks, as `exponent` below
   std::vector<std::uint32_t> members{};  // their ranks; empty: 0 to ranks-1
   bool in_tree = false;                  // of switches, which add as_float16, as_bfloat16, as_block8 and as_block4 exactly

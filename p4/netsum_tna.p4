@@ -4,8 +4,8 @@
 // The registers of Tofino 1 write two words at once and give one back: there a quarter is read in two passes, its upper half first.
 // Those of Tofino 2 give back four, so there both halves are read at once.
 //
-// p4c has type-checked it (p4/check), but no compiler has placed it: what @stage and @unit say is the plan that p4/budget.py adds
-// up, not a compiler's result. docs/data-planes.md has what is known.
+// No compiler has placed it: what @stage and @unit say is the plan that p4/budget.py adds up, not a compiler's result.
+// docs/data-planes.md has what is known.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -16,6 +16,7 @@
 #define PORT_AGAIN 68
 #endif
 
+#define ENTRY_BITS 16  // elements need the containers of 32 bits
 #include "common/constants.p4"
 #include "common/headers.p4"
 #include "common/tables.p4"
@@ -29,7 +30,7 @@ const bit<3> DIGEST_LEARN = 1;
 header pass_t {
   bit<8> kind;
   bit<8> quarter;
-  bit<32> offset;  // quarter * stride
+  bit<16> within;  // the entry, of the job's: the slot and its version, and quarter * stride
   bit<16> job;     // for the egress: of a result, and 1 + the member that it is for; 0: all
   bit<16> replica;
   bit<8> is_result;
@@ -47,16 +48,18 @@ struct headers_t {
 
 struct metadata_t {
   member_t member;
-  bit<32> index;
-  bit<32> within;   // offset, and the slot's version
+  bit<16> index;
   bit<16> room;     // slots beyond the packet's
   bit<16> shape;    // 0: the datagram has the job's length
   bit<32> a;
   bit<32> before;   // what the gate says
-  bit<32> missing;  // members, before this packet's
-  bit<32> done;     // - (a + 2)
+  bit<32> missing;  // of the other members
+  bit<8> is_done;
+  bit<32> others;   // all members but this packet's
+  bit<12> outcome;  // where it is counted
   bit<8> op;        // on the sums
   bit<1> is_lane;
+  bit<1> is_over;   // and so is counted
   bit<8> color;
 }
 
@@ -71,7 +74,7 @@ struct learn_t {
   bit<9> port;
 }
 
-@noWarn("uninitialized_out_param")  // metadata begin as 0
+@noWarn("uninitialized-out-param")  // metadata begin as 0
 parser IngressParse(packet_in packet, out headers_t headers, out metadata_t meta, out ingress_intrinsic_metadata_t standard) {
   state start {
     packet.extract(standard);
@@ -83,13 +86,23 @@ parser IngressParse(packet_in packet, out headers_t headers, out metadata_t meta
   }
   state parse_pass {
     packet.extract(headers.pass);
-    transition parse_ethernet;
+    transition select(headers.pass.kind) {
+      PASS_CONSUME : parse_ethernet;
+      default : parse_answer;
+    }
+  }
+  state parse_answer {  // what it is was seen in the passes before
+    packet.extract(headers.ethernet);
+    packet.extract(headers.ipv4);
+    packet.extract(headers.udp);
+    packet.extract(headers.chip);
+    transition accept;
   }
   state parse_first {
     headers.pass.setValid();
     headers.pass.kind = PASS_CONSUME;
     headers.pass.quarter = 0;
-    headers.pass.offset = 0;
+    headers.pass.within = 0;
     headers.pass.job = 0;
     headers.pass.replica = 0;
     headers.pass.is_result = 0;
@@ -119,12 +132,6 @@ parser IngressParse(packet_in packet, out headers_t headers, out metadata_t meta
   }
   state parse_chip {
     packet.extract(headers.chip);
-    transition select(headers.pass.kind) {
-      PASS_CONSUME : parse_low;
-      default : accept;
-    }
-  }
-  state parse_low {
     packet.extract(headers.low);
     packet.extract(headers.high);
     transition accept;
@@ -142,8 +149,8 @@ struct pair_t {
 
 control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrinsic_metadata_for_tm_t tm,
             inout ingress_intrinsic_metadata_for_deparser_t deparser) {
-  @stage(2) @unit(64) Register<gate_t, bit<32>>(REGISTER_ENTRIES, { 0, ACCEPTED }) gate;
-  RegisterAction<gate_t, bit<32>, bit<32>>(gate) enter = {  // chip_enter()
+  @stage(2) @unit(64) Register<gate_t, bit<16>>(REGISTER_ENTRIES, { 0, ACCEPTED }) gate;
+  RegisterAction<gate_t, bit<16>, bit<32>>(gate) enter = {  // chip_enter()
     void apply(inout gate_t unit, out bit<32> result) {
       result = 0;
       if (unit.x == meta.a || unit.x == meta.a + 1) {
@@ -153,7 +160,7 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
       }
     }
   };
-  RegisterAction<gate_t, bit<32>, bit<32>>(gate) leave = {  // chip_leave()
+  RegisterAction<gate_t, bit<16>, bit<32>>(gate) leave = {  // chip_leave()
     void apply(inout gate_t unit, out bit<32> result) {
       result = 0;
       if (unit.x == meta.a + 1) {
@@ -177,18 +184,18 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
     size = 2;
   }
 
-  @stage(3) @unit(32) Register<bit<32>, bit<32>>(REGISTER_ENTRIES, 0) done;
-  RegisterAction<bit<32>, bit<32>, bit<32>>(done) compare = {
-    void apply(inout bit<32> unit, out bit<32> result) { result = unit - meta.a; }
-  };
-  RegisterAction<bit<32>, bit<32>, bit<32>>(done) finish = {
-    void apply(inout bit<32> unit, out bit<32> result) {
-      unit = meta.a + 2;
-      result = 2;
+  @stage(3) @unit(32) Register<bit<32>, bit<16>>(REGISTER_ENTRIES, 0) done;
+  RegisterAction<bit<32>, bit<16>, bit<8>>(done) compare = {
+    void apply(inout bit<32> unit, out bit<8> result) {
+      result = 0;
+      if (unit == meta.a + 2) result = 1;
     }
   };
-  action at_done() { meta.done = compare.execute(meta.index); }
-  action at_done_again() { meta.done = finish.execute(meta.index); }
+  RegisterAction<bit<32>, bit<16>, bit<8>>(done) finish = {
+    void apply(inout bit<32> unit) { unit = meta.a + 2; }
+  };
+  action at_done() { meta.is_done = compare.execute(meta.index); }
+  action at_done_again() { finish.execute(meta.index); }
   @stage(3) table dones {
     key = { headers.pass.kind : exact; meta.before : ternary; }
     actions = { at_done; at_done_again; @defaultonly NoAction; }
@@ -222,20 +229,14 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
   }
 
   // Of the packet's first 64 elements. Adding to what the same member gave already changes no maximum: no need for the verdict.
-  @stage(3) @unit(16) Register<bit<16>, bit<32>>(REGISTER_ENTRIES, 0) exponents;
-  RegisterAction<bit<16>, bit<32>, bit<16>>(exponents) first_exponent = {
-    void apply(inout bit<16> unit, out bit<16> result) {
-      unit = headers.chip.exponent;
-      result = unit;
-    }
+  @stage(3) @unit(16) Register<bit<16>, bit<16>>(REGISTER_ENTRIES, 0) exponents;
+  RegisterAction<bit<16>, bit<16>, bit<16>>(exponents) first_exponent = {
+    void apply(inout bit<16> unit) { unit = headers.chip.exponent; }
   };
-  RegisterAction<bit<16>, bit<32>, bit<16>>(exponents) larger_exponent = {
-    void apply(inout bit<16> unit, out bit<16> result) {
-      unit = max(unit, headers.chip.exponent);
-      result = unit;
-    }
+  RegisterAction<bit<16>, bit<16>, bit<16>>(exponents) larger_exponent = {
+    void apply(inout bit<16> unit) { unit = max(unit, headers.chip.exponent); }
   };
-  RegisterAction<bit<16>, bit<32>, bit<16>>(exponents) read_exponent = {
+  RegisterAction<bit<16>, bit<16>, bit<16>>(exponents) read_exponent = {
     void apply(inout bit<16> unit, out bit<16> result) { result = unit; }
   };
   action store_exponent() { first_exponent.execute(meta.index); }
@@ -254,12 +255,11 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
   }
 
   // Of the packet that opened the round, for reports.
-  @stage(3) @unit(64) Register<pair_t, bit<32>>(REGISTER_ENTRIES) opened;
-  RegisterAction<pair_t, bit<32>, bit<32>>(opened) note = {
-    void apply(inout pair_t unit, out bit<32> result) {
+  @stage(3) @unit(64) Register<pair_t, bit<16>>(REGISTER_ENTRIES) opened;
+  RegisterAction<pair_t, bit<16>, bit<32>>(opened) note = {
+    void apply(inout pair_t unit) {
       unit.low = headers.chip.operation[31:0];
       unit.high = headers.chip.chunk;
-      result = 0;
     }
   };
   action note_opened() { note.execute(meta.index); }
@@ -273,31 +273,29 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
 
 #if __TARGET_TOFINO__ == 2
 #define READS(N) \
-  RegisterAction2<pair_t, bit<32>, bit<32>, bit<32>>(sums_##N) read_##N = { \
+  RegisterAction2<pair_t, bit<16>, bit<32>, bit<32>>(sums_##N) read_##N = { \
     void apply(inout pair_t unit, out bit<32> low, out bit<32> high) { low = unit.low; high = unit.high; } \
   }; \
   action give_##N() { headers.low.w##N = read_##N.execute(meta.index, headers.high.w##N); } \
   action give_high_##N() {}
 #else
 #define READS(N) \
-  RegisterAction<pair_t, bit<32>, bit<32>>(sums_##N) read_##N = { \
+  RegisterAction<pair_t, bit<16>, bit<32>>(sums_##N) read_##N = { \
     void apply(inout pair_t unit, out bit<32> result) { result = unit.low; } \
   }; \
-  RegisterAction<pair_t, bit<32>, bit<32>>(sums_##N) read_high_##N = { \
+  RegisterAction<pair_t, bit<16>, bit<32>>(sums_##N) read_high_##N = { \
     void apply(inout pair_t unit, out bit<32> result) { result = unit.high; } \
   }; \
   action give_##N() { headers.low.w##N = read_##N.execute(meta.index); } \
   action give_high_##N() { headers.high.w##N = read_high_##N.execute(meta.index); }
 #endif
 #define SUMS(N, STAGE) \
-  @stage(STAGE) @unit(64) Register<pair_t, bit<32>>(REGISTER_ENTRIES) sums_##N; \
-  RegisterAction<pair_t, bit<32>, bit<32>>(sums_##N) store_##N = { \
-    void apply(inout pair_t unit, out bit<32> result) { unit.low = headers.low.w##N; unit.high = headers.high.w##N; result = 0; } \
+  @stage(STAGE) @unit(64) Register<pair_t, bit<16>>(REGISTER_ENTRIES) sums_##N; \
+  RegisterAction<pair_t, bit<16>, bit<32>>(sums_##N) store_##N = { \
+    void apply(inout pair_t unit) { unit.low = headers.low.w##N; unit.high = headers.high.w##N; } \
   }; \
-  RegisterAction<pair_t, bit<32>, bit<32>>(sums_##N) add_##N = { \
-    void apply(inout pair_t unit, out bit<32> result) { \
-      unit.low = unit.low + headers.low.w##N; unit.high = unit.high + headers.high.w##N; result = 0; \
-    } \
+  RegisterAction<pair_t, bit<16>, bit<32>>(sums_##N) add_##N = { \
+    void apply(inout pair_t unit) { unit.low = unit.low + headers.low.w##N; unit.high = unit.high + headers.high.w##N; } \
   }; \
   READS(N) \
   action put_##N() { store_##N.execute(meta.index); } \
@@ -318,8 +316,9 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
 
   Counter<bit<32>, bit<12>>(MAX_JOBS * OUTCOMES_OF_A_JOB, CounterType_t.PACKETS) outcomes;
 
-  action end(bit<32> outcome) {
-    outcomes.count((bit<12>)((bit<32>)(meta.member.job ++ 4w0) + outcome));
+  action end(bit<12> outcome) {
+    meta.outcome = meta.outcome | outcome;
+    meta.is_over = 1;
     deparser.drop_ctl = 1;
   }
   action go_on() {
@@ -328,21 +327,15 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
   }
 
   apply {
-    // Stages 0 and 1: where. The table of members was stage 0.
-    meta.a = headers.chip.round << 1;
-    meta.index = meta.member.base + meta.within;
-
     gates.apply();
-    meta.missing = ~meta.before & meta.member.everyone;
+    meta.missing = ~meta.before & meta.others;
     dones.apply();
     verdict.apply();
     largest.apply();
     openings.apply();
 
     bool was_consumed = headers.pass.kind == PASS_CONSUME;
-    if (was_consumed) {
-      meta.missing = meta.missing & ~meta.member.bit_of;
-    } else {
+    if (!was_consumed) {
       headers.low.setValid();
       headers.high.setValid();
     }
@@ -353,11 +346,11 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
     if (was_consumed) {
       headers.low.setInvalid();
       headers.high.setInvalid();
-      if (meta.before == 0 && meta.done != 2) {
-        end(OUTCOME_OLD);
+      if (meta.before == 0 && meta.is_done == 0) {
+        end((bit<12>)OUTCOME_OLD);
       } else if (headers.pass.quarter != meta.member.last_quarter) {
         headers.pass.quarter = headers.pass.quarter + 1;
-        headers.pass.offset = headers.pass.offset + meta.member.stride;
+        headers.pass.within = headers.pass.within + meta.member.stride;
         go_on();
       } else if (meta.before == 0 || meta.missing == 0) {
 #if __TARGET_TOFINO__ == 2
@@ -367,9 +360,9 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
 #endif
         go_on();
       } else if (meta.op == OP_NONE) {
-        end(OUTCOME_SILENT);
+        end((bit<12>)OUTCOME_SILENT);
       } else {
-        end(OUTCOME_CONTRIBUTION);
+        end((bit<12>)OUTCOME_CONTRIBUTION);
       }
     } else if (headers.pass.kind == PASS_ANSWER_HIGH) {
       headers.low.setInvalid();
@@ -377,7 +370,7 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
       go_on();
     } else if (headers.pass.quarter != 0) {
       headers.pass.quarter = headers.pass.quarter - 1;
-      headers.pass.offset = headers.pass.offset - meta.member.stride;
+      headers.pass.within = headers.pass.within - meta.member.stride;
 #if __TARGET_TOFINO__ != 2
       headers.high.setInvalid();
       headers.pass.kind = PASS_ANSWER_HIGH;
@@ -397,6 +390,7 @@ control Sum(inout headers_t headers, inout metadata_t meta, inout ingress_intrin
         tm.mcast_grp_a = meta.member.group;
       }
     }
+    if (meta.is_over == 1) outcomes.count(meta.outcome);
   }
 }
 
@@ -429,6 +423,28 @@ control Ingress(inout headers_t headers, inout metadata_t meta, in ingress_intri
     size = 4096;
   }
 
+  // Whether all fields are in their ranges: the round is at most 0x7ffffffe, the exponent at most 256.
+  action right() {}
+  action wrong() { deparser.drop_ctl = 1; }
+  table fields {
+    key = {
+      meta.room : ternary;
+      meta.shape : ternary;
+      headers.chip.reserved : ternary;
+      headers.chip.round : ternary;
+      headers.chip.exponent : ternary;
+    }
+    actions = { right; wrong; }
+    const entries = {
+      (0, _, _, _, _) : wrong();
+      (_, _, _, 0x7fffffff, _) : wrong();
+      (_, 0, 0, 0 &&& 0x80000000, 0 &&& 0xff00) : right();
+      (_, 0, 0, 0 &&& 0x80000000, CHIP_UNKNOWN_EXPONENT) : right();
+    }
+    const default_action = wrong();
+    size = 4;
+  }
+
   action turn_around() {
     bit<48> hardware = headers.ethernet.source;
     headers.ethernet.source = headers.ethernet.destination;
@@ -444,17 +460,22 @@ control Ingress(inout headers_t headers, inout metadata_t meta, in ingress_intri
   }
 
   apply {
-    meta.within = headers.pass.offset + (bit<32>)(headers.chip.slot ++ headers.chip.version);
+    if (headers.pass.kind == PASS_CONSUME && headers.pass.quarter == 0) {
+      headers.pass.within = headers.chip.slot[14:0] ++ headers.chip.version;
+    }
     find_member.apply(headers.ipv4, headers.udp, headers.chip, meta.member);
     find_lane.apply(headers.ipv4, headers.udp, meta.is_lane);
+    // For every packet, of whatever kind: under a condition it would take a stage more.
+    meta.a = headers.chip.round << 1;
+    meta.index = meta.member.base + headers.pass.within;
+    meta.others = meta.member.everyone & ~meta.member.bit_of;
+    meta.outcome = meta.member.job[7:0] ++ 4w0;
     meta.room = meta.member.slots |-| headers.chip.slot;
     meta.shape = meta.member.length ^ headers.udp.length;
     if (headers.chip.isValid() && meta.member.is_known == 1) {
-      if (meta.room == 0 || meta.shape != 0 || headers.chip.reserved != 0) {
-        strangers.count(1);
-        deparser.drop_ctl = 1;
-      } else {
-        sum.apply(headers, meta, tm, deparser);
+      switch (fields.apply().action_run) {
+        right : { sum.apply(headers, meta, tm, deparser); }
+        wrong : { strangers.count(1); }
       }
     } else if (headers.chip.isValid() && meta.is_lane == 1) {
       strangers.count(0);

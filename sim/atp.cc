@@ -31,7 +31,9 @@ constexpr std::size_t job_epoch_bytes = 8, exponent_byte = 39;
 jobs::AtpSettings settings_of(const JobPlan& plan) {
   return {static_cast<atp::Indexing>(plan.indexing), plan.saturating ? atp::Overflow::saturating : atp::Overflow::exact,
           plan.numbers == Numbers::rescaled ? atp::Scaling::dynamic : atp::Scaling::fixed,
-          plan.paper_rules ? atp::Rules::paper : atp::Rules::netsum};
+          plan.paper_rules  ? atp::Rules::paper
+          : plan.chip_rules ? atp::Rules::chip
+                            : atp::Rules::netsum};
 }
 
 class AtpSumsAtServer final : public CheckedJobs<atp::ServerJobCounters> {
@@ -73,8 +75,9 @@ class AtpSumsAtServer final : public CheckedJobs<atp::ServerJobCounters> {
   service::AtpServerService service_;
 };
 
-atp::SwitchConfig switch_config(const Scenario& scenario) {
+atp::SwitchConfig switch_config(const Scenario& scenario, bool chip) {
   atp::SwitchConfig config;
+  config.chip = chip;
   config.slots = scenario.pool_slots;
   config.packet_elements = scenario.pool_elements;
   return config;
@@ -83,8 +86,8 @@ atp::SwitchConfig switch_config(const Scenario& scenario) {
 class AtpSumsAtSwitch final : public CheckedJobs<atp::SwitchJobCounters> {
  public:
   // With pools from the start: a switch that was started again answers that it does not know a job.
-  AtpSumsAtSwitch(const Scenario& scenario, const service::Lanes& lanes)
-      : CheckedJobs(lanes.size()), slots_(scenario.pool_slots), service_(lanes, switch_config(scenario)) {
+  AtpSumsAtSwitch(const Scenario& scenario, bool chip, const service::Lanes& lanes)
+      : CheckedJobs(lanes.size()), slots_(scenario.pool_slots), service_(lanes, switch_config(scenario, chip)) {
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) service_.make_pool(lane);
   }
 
@@ -179,7 +182,7 @@ class AtpTap final : public Tap {
 constexpr std::uint32_t small_job = 24;  // ranks that may be placed anywhere
 
 // A tree of switches, rarely enough slots, and the placement of ranks.
-void draw_switches(Scenario& scenario) {
+void draw_switches(Scenario& scenario, bool chip) {
   Random random(derive(scenario.seed, Label::switches));
   std::uint64_t racks = random.between(1, 4);
   bool second_level = random.chance(0.5);
@@ -190,7 +193,7 @@ void draw_switches(Scenario& scenario) {
   const bool large = largest > small_job;
   bool at_servers = false;
   if (large) {
-    const bool broad = largest > wire::atp::word_bits && random.chance(0.5);
+    const bool broad = !chip && largest > wire::atp::word_bits && random.chance(0.5);
     const std::uint32_t rack_ranks = broad ? wire::atp::max_fan_in : wire::atp::word_bits;
     racks = (largest + rack_ranks - 1) / rack_ranks;
     second_level = true;
@@ -236,12 +239,17 @@ void draw_switches(Scenario& scenario) {
 
 class Atp final : public Protocol {
  public:
-  explicit Atp(atp::MakeCongestionControl control) : control_(control) {}
+  explicit Atp(atp::MakeCongestionControl control, bool chip = false) : control_(control), chip_(chip) {}
   [[nodiscard]] session::ProtocolRules rules() const override { return jobs::atp_rules(); }
   [[nodiscard]] bool losses_hold_up_others() const override { return true; }
   void draw(Scenario& scenario) const override {
-    draw_switches(scenario);
-    scenario.security = draw_security(scenario.seed);
+    for (JobPlan& job : scenario.jobs) {
+      job.chip_rules = chip_;
+      if (chip_) job.packet_elements = job.packet_elements < 256 ? 64 : 256;
+    }
+    draw_switches(scenario, chip_);
+    if (!chip_) scenario.security = draw_security(scenario.seed);
+    if (chip_) scenario.links.corrupt = 0;  // Ethernet drops these
   }
   void complete(session::JoinRequest& request, const Scenario& scenario, const JobPlan&, std::uint32_t) const override {
     request.own = jobs::own_part(jobs::AtpAsk{scenario.pool_slots});
@@ -250,9 +258,10 @@ class Atp final : public Protocol {
                                                                    const service::Lanes& lanes) const override {
     return std::make_unique<AtpSumsAtServer>(scenario, lanes);
   }
-  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t,
+  // Every fourth is software, and sums the same packets.
+  [[nodiscard]] std::unique_ptr<CheckedService> switch_service(const Scenario& scenario, std::uint32_t number,
                                                                const service::Lanes& lanes) const override {
-    return std::make_unique<AtpSumsAtSwitch>(scenario, lanes);
+    return std::make_unique<AtpSumsAtSwitch>(scenario, chip_ && (scenario.seed + number) % 4 != 0, lanes);
   }
   [[nodiscard]] std::unique_ptr<Tap> tap(const Scenario& scenario) const override {
     return std::make_unique<AtpTap>(switch_host(scenario, static_cast<std::uint32_t>(scenario.parent_of_switch.size())),
@@ -272,7 +281,7 @@ class Atp final : public Protocol {
     config.lanes = plan.lanes;
     config.congestion_control = plan.plan->congestion_control;
     config.control = control_;
-    config.checksums = plan.admission.security == PacketSecurity::none;
+    config.checksums = plan.admission.security == PacketSecurity::none && !chip_;
     return atp::make_worker_lane(
         config, jobs::lane_keys(plan.admission, plan.lane % plan.scenario->lanes, config.server, config.first_hop));
   }
@@ -289,7 +298,7 @@ class Atp final : public Protocol {
     const bool known = wire::atp::parse_common(bytes, common) == ParseError::none;
     // A seal does not show, and would be where it is taken for one. What is done here to it is refused of a packet without,
     // too: the damage shows in the checksum.
-    if (bytes.size() > wire::atp::common_bytes && random.chance(0.3)) {
+    if (!chip_ && bytes.size() > wire::atp::common_bytes && random.chance(0.3)) {
       forge_sealed(bytes, PacketSecurity::tag, wire::atp::common_bytes, wire::atp::common_bytes, random);
       return forgery;
     }
@@ -378,12 +387,17 @@ class Atp final : public Protocol {
 
  private:
   atp::MakeCongestionControl control_;
+  bool chip_;
 };
 
 }  // namespace
 
 std::unique_ptr<Protocol> make_atp() {
   return make_atp(nullptr);
+}
+
+std::unique_ptr<Protocol> make_atp_chip() {
+  return std::make_unique<Atp>(nullptr, true);
 }
 
 std::unique_ptr<Protocol> make_atp(atp::MakeCongestionControl control) {

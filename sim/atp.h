@@ -10,5 +10,6 @@ namespace netsum::sim {
 
 [[nodiscard]] std::unique_ptr<Protocol> make_atp();
 [[nodiscard]] std::unique_ptr<Protocol> make_atp(atp::MakeCongestionControl control);  // in place of AIMD
+[[nodiscard]] std::unique_ptr<Protocol> make_atp_chip();                               // switches are chips, mostly
 
 }  // namespace netsum::sim

@@ -183,6 +183,7 @@ class Builder {
       const double bytes = up_[i] * frames_.up + down_[i] * frames_.down;
       paths_.load.push_back((bytes + work_[i]) / elements_);
       paths_.first_load.push_back((bytes + first_work[i]) / elements_);
+      paths_.first_at_slowest = std::max(paths_.first_at_slowest, paths_.first_load.back() / resources_.capacity(i));
     }
     const auto rate = [&](double packet) { return packet > 0 ? elements_ / packet : unlimited; };
     paths_.most = rate(slowest_rank(lanes, false));

@@ -41,9 +41,10 @@ struct FlowPaths {
   // send, and switches only pass sums up.
   std::vector<double> load, first_load;
   double most = 0, first_most = 0;  // elements a second, that ranks allow
-  double packet = 0;                // elements
-  double window = 0;                // elements that are on their way at most
-  double first_window = 0;          // as long as the window grows, in a round trip by this factor
+  double first_at_slowest = 0;  // seconds that the slowest port or process takes for an element, before the first results
+  double packet = 0;            // elements
+  double window = 0;            // elements that are on their way at most
+  double first_window = 0;      // as long as the window grows, in a round trip by this factor
   double growth = 1;
   double round_trip = 0;  // seconds: of a whole packet, through the deepest switches
   double of_element = 0;  // of it, those that an element takes

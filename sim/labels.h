@@ -25,7 +25,8 @@ enum Label : std::uint64_t {
   of_privacy = 11000,
   of_admits = 12000,
   of_lanes = 13000,
-  of_lasting = 14000
+  of_lasting = 14000,
+  of_messages = 15000
 };
 
 }  // namespace netsum::sim

@@ -9,6 +9,7 @@
 #include "sim/ring.h"
 #include "sim/switchml.h"
 #include "sim/switchml_chip.h"
+#include "sim/switchml_rdma.h"
 
 namespace netsum::sim {
 namespace {
@@ -21,9 +22,14 @@ struct Known {
 };
 
 std::vector<Known>& registry() {
-  static std::vector<Known> known{{"switchml", make_switchml}, {"switchml-chip", make_switchml_chip, false},
-                                  {"atp", make_atp},           {"netreduce", make_netreduce},
-                                  {"bump", make_bump},         {"ring", make_ring, true, false}};
+  static std::vector<Known> known{{"switchml", make_switchml},
+                                  {"switchml-chip", make_switchml_chip, false},
+                                  {"switchml-rdma", make_switchml_rdma},
+                                  {"atp", [] { return make_atp(); }},
+                                  {"atp-chip", make_atp_chip, false},
+                                  {"netreduce", make_netreduce},
+                                  {"bump", make_bump},
+                                  {"ring", make_ring, true, false}};
   return known;
 }
 

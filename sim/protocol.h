@@ -57,7 +57,7 @@ struct WorkerLanePlan {
   std::uint32_t number = 0;                // the rank
   std::uint32_t lane = 0, lanes = 1;       // over all aggregators
   std::uint32_t life = 0;                  // as in Protocol::complete()
-  Endpoint aggregator;
+  Endpoint aggregator, own;
   const Scenario* scenario = nullptr;
   const JobPlan* plan = nullptr;
 };

@@ -124,13 +124,14 @@ struct JobPlan {
   };
   std::optional<Mismatch> mismatch;
   Numbers numbers = Numbers::block_fixed_point;
-  std::vector<std::uint32_t> aggregators;            // where it joins; empty: at all
-  std::vector<std::uint32_t> switch_of_rank;         // for protocols with switches; empty: none
-  bool private_sums = false;                         // SwitchML, NetReduce
-  bool chip = false;                                 // SwitchML: a block with an element that is not finite is lost
-  std::uint32_t indexing = 0;                        // ATP: atp::Indexing
-  bool saturating = false;                           // ATP
-  bool paper_rules = false;                          // ATP: atp::Rules
+  std::vector<std::uint32_t> aggregators;     // where it joins; empty: at all
+  std::vector<std::uint32_t> switch_of_rank;  // for protocols with switches; empty: none
+  bool private_sums = false;                  // SwitchML, NetReduce
+  bool chip = false;                   // SwitchML at chips and over UC: a block with an element that is not finite is lost
+  std::uint32_t block_elements = 256;  // SwitchML: that share an exponent
+  std::uint32_t indexing = 0;          // ATP: atp::Indexing
+  bool saturating = false;             // ATP
+  bool paper_rules = false, chip_rules = false;      // ATP: atp::Rules
   bool congestion_control = true;                    // ATP, NetReduce
   std::uint32_t message_packets = 0, first_psn = 0;  // NetReduce
   bool unordered = false;                            // NetReduce: netreduce::Order::arrival

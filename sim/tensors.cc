@@ -149,6 +149,7 @@ std::string judge(const JobPlan& job, const Operation& call, std::span<const std
                           .numbers = numbers_of(job, call),
                           .ranks = static_cast<std::uint32_t>(inputs.size()),
                           .loses_blocks = job.chip,
+                          .block_elements = job.block_elements,
                           .in_tree = tree,
                           .saturates = job.saturating},
                          inputs, result);

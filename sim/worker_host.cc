@@ -284,12 +284,12 @@ void WorkerHost::carry_out(const session::Rank::Start& start, Time now) {
     p.lanes = lanes;
     p.life = attempt_number();
     p.aggregator = aggregator_endpoint(port);
+    p.own = own_endpoint(port);
     p.scenario = &scenario_;
     p.plan = &plan();
-    const Endpoint self = own_endpoint(port);
     const std::uint64_t window = std::uint64_t{p.admission.slots} * protocol_.packets_of_slot(p.admission);
     lanes_.push_back({std::make_unique<CheckedLane>(protocol_.worker_lane(p), window),
-                      std::make_unique<HostSink>(surroundings_, id(), self), site, 0, self, false});
+                      std::make_unique<HostSink>(surroundings_, id(), p.own), site, 0, p.own, false});
   }
   surroundings_.say(id(), name() + " runs, attempt " + std::to_string(attempt_));
   resume(admissions.front().resumption);

@@ -70,7 +70,8 @@ class BenchCommand final : public Command {
         "SwitchML: format of floats in packets: native (the tensor's own width), float32, float16, bfloat16, int8 or int4");
     s.add("rounding", options_.rounding, "HOW",
           "with --wire int8 and int4: chance (up or down, with the right mean) or nearest");
-    s.add("profile", options_.profile, "NAME", "SwitchML: profile of the aggregators, software or chip (see netsum switch)");
+    s.add("profile", options_.profile, "NAME",
+          "SwitchML, ATP: profile of the aggregators, software or chip (see netsum switch)");
     s.add("op", options_.op, "OP", "sum or avg; SwitchML also min, max, prod, band, bor, bxor");
     s.add("scaling", options_.scaling, "HOW",
           "ATP: scaling of floats, fixed or dynamic; with --ps, the same as at the parameter servers");

@@ -49,7 +49,10 @@ std::vector<Program> daemons_of(const BenchOptions& options, std::size_t first, 
          "--pool-elements", std::to_string(options.pool_elements), "--multicast", options.multicast, "--profile",
          options.profile}}},
       {"ps", {options.loss_seed + 2000, {"--scaling", options.scaling}}}};
-  if (options.chip_value()) kinds.at("switch").arguments.emplace_back("--allow-fcs-only");  // of the loopback device
+  if (options.chip_value()) {
+    kinds.at("switch").arguments.emplace_back("--allow-fcs-only");  // of the loopback device
+    kinds.at("ps").arguments.insert(kinds.at("ps").arguments.end(), {"--rules", "chip", "--allow-fcs-only"});
+  }
   std::vector<Program> daemons;
   const auto groups = options.protocol_value().local_daemons(options);
   for (std::size_t number = 0; number < std::min(last, groups.size()); ++number) {

@@ -41,7 +41,7 @@ class SwitchMlBench final : public BenchProtocol {
     if (!flags.multicast.empty()) throw UsageError("--multicast requires --profile software");
   }
   void check_unused(const ProtocolFlags& flags) const override {
-    if (flags.chip_value()) throw UsageError("--profile requires --protocol switchml");
+    if (flags.chip_value() && flags.protocol != "atp") throw UsageError("--profile requires --protocol switchml or atp");
     if (flags.wire_value() != WireFormat::native) throw UsageError("--wire requires --protocol switchml");
     if (flags.nearest_value()) throw UsageError("--rounding requires --protocol switchml");
     if (flags.transport == "shm") throw UsageError(of_shared_memory);

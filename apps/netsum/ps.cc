@@ -34,7 +34,11 @@ class PsCommand final : public Command {
     s.add("overflow", options_.overflow, "HOW",
           "exact, or saturating as in the paper: then results may depend on the order of arrival");
     s.add("rules", options_.rules, "HOW",
-          "netsum, or paper: losses and collisions as in the paper's Figures 7 and 17, for comparison");
+          "netsum; paper: losses and collisions as in the paper's Figures 7 and 17, for comparison; or chip: jobs keep to "
+          "what "
+          "switches with --profile chip can sum");
+    s.add_flag("allow-fcs-only", options_.allow_fcs_only,
+               "With --rules chip: accept packets with no checksum except Ethernet's frame check");
     s.add("scaling", options_.scaling, "HOW",
           "fixed: multiply floats by 10^8; dynamic: by less where the largest of 8192 values would not fit");
     s.add("metrics", options_.metrics, "[HOST:]PORT",

@@ -11,6 +11,7 @@
 #include "session/check.h"
 #include "sim/protocol.h"
 #include "sim/random.h"
+#include "sim/switchml_rdma.h"
 #include "sim/workload.h"
 #include "table_reader.h"
 #include "workload_file.h"
@@ -311,6 +312,7 @@ void read_protocol(TableReader& reader, const std::string& protocol, sim::JobPla
     plan.paper_rules = reader.choice("rules", {"netsum", "paper"}, 0) == 1;
     plan.numbers = reader.flag("rescaled", false) ? sim::Numbers::rescaled : sim::Numbers::scaled;
   }
+  if (kind_of(protocol) == "switchml-rdma") sim::set_blocks(plan);
   if (!ring) return;
   plan.message_packets = static_cast<std::uint32_t>(reader.number("message_packets", 8, 1, 1024));
   plan.unordered = reader.flag("unordered", false);

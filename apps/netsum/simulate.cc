@@ -43,7 +43,8 @@ class SimulateCommand final : public Command {
     Settings& s = settings();
     const auto seeds = "Clusters from seeds", scenario = "A scenario in their place";
     s.add("protocol", protocol_, "NAME",
-          "switchml, atp, netreduce; switchml-chip: at chips; bump: NetReduce through a bump in the wire")
+          "switchml, atp, netreduce; switchml-chip: at chips; switchml-rdma: over RoCEv2 UC; bump: NetReduce through a bump "
+          "in the wire")
         .group(seeds);
     s.add("workers", workers_, "N|A..B", "Workers of a job; from a range, each seed draws a number").group(seeds);
     s.add("jobs", jobs_, "N|A..B", "Concurrent jobs").group(seeds);

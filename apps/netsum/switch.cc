@@ -43,8 +43,8 @@ class SwitchCommand final : public Command {
                    "first BITS; off: "
                    "to each rank by itself; default: off, but groups within this host on the loopback device");
     settings().add("profile", profile_, "NAME",
-                   "SwitchML: software, or chip (what fits a programmable switch, with at most 31 ranks and switches "
-                   "below); default: as the data plane needs");
+                   "SwitchML, ATP: software, or chip (what fits a programmable switch, with at most 31 ranks and switches "
+                   "below, or 32 of ATP's); default: as the data plane needs");
     settings().add("data-plane", data_plane_, "NAME",
                    "SwitchML: where packets are summed: sockets (in this process), or with the chip profile xdp (in the "
                    "kernel) or bmv2 (in a P4 switch)");

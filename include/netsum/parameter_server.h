@@ -23,8 +23,10 @@ struct ParameterServerOptions : DaemonOptions {
   std::uint32_t parts = 0;
   std::uint32_t first_part = 0, own_parts = 0;  // this server's parts, which no other server may have; own_parts 0: the rest
   std::string overflow = "exact";  // or saturating, as in the paper: not bit-reproducible (docs/protocol-atp.md)
-  std::string rules = "netsum";    // or paper: Figures 7 and 17 as printed, for comparison (docs/protocol-atp.md)
-  std::string scaling = "fixed";   // or dynamic: smaller scales where 10^8 would overflow (ATP §B.3)
+  // Or paper: Figures 7 and 17 as printed, for comparison. Or chip: jobs keep to what a chip can sum (docs/protocol-atp.md).
+  std::string rules = "netsum";
+  std::string scaling = "fixed";  // or dynamic: smaller scales where 10^8 would overflow (ATP §B.3)
+  bool allow_fcs_only = false;    // with rules chip: its packets have no checksum but Ethernet's frame check
 };
 
 class NETSUM_API ParameterServer {

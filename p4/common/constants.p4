@@ -25,20 +25,24 @@ const bit<8> PASS_ANSWER = 1;   // the others: one for each 64 elements, the las
 
 // Registers: an entry is 64 elements of one version of one slot.
 #define REGISTER_ENTRIES 8192
+#ifndef ENTRY_BITS
+#define ENTRY_BITS 32  // of an entry's number
+#endif
 #define MAX_JOBS 256
 #define MAX_MEMBERS 31
 
-// What became of a packet, by job. All but UNKNOWN are counted in its last pass.
+// What became of a packet, by job. All but UNKNOWN are counted in its last pass. Neither program names all
+// of them.
 #define OUTCOMES_OF_A_JOB 16
 const bit<32> OUTCOME_CONTRIBUTION = 0;  // its elements were added, and that was all
-const bit<32> OUTCOME_COMPLETED = 1;     // they were added, and its round was complete
+@noWarn("unused") const bit<32> OUTCOME_COMPLETED = 1;     // they were added, and its round was complete
 const bit<32> OUTCOME_SILENT = 2;        // a repeat of a round that is not complete
 const bit<32> OUTCOME_OLD = 3;
-const bit<32> OUTCOME_EARLY = 4;
-const bit<32> OUTCOME_SLOT = 5;
-const bit<32> OUTCOME_SHAPE = 6;
-const bit<32> OUTCOME_SENT_TO_ALL = 7;
-const bit<32> OUTCOME_ANSWERED = 8;
-const bit<32> OUTCOME_ARRIVED = 9;  // every packet of the job: in its first pass
+@noWarn("unused") const bit<32> OUTCOME_EARLY = 4;
+@noWarn("unused") const bit<32> OUTCOME_SLOT = 5;
+@noWarn("unused") const bit<32> OUTCOME_SHAPE = 6;
+@noWarn("unused") const bit<32> OUTCOME_SENT_TO_ALL = 7;
+@noWarn("unused") const bit<32> OUTCOME_ANSWERED = 8;
+@noWarn("unused") const bit<32> OUTCOME_ARRIVED = 9;  // every packet of the job: in its first pass
 
 #endif

@@ -10,8 +10,8 @@ struct member_t {
   bit<16> replica;      // the sender's, among copies of the job's results: its member number + 1
   bit<32> bit_of;       // in the bitmap
   bit<32> everyone;     // the bitmap with all bits
-  bit<32> base;         // of the job's register entries
-  bit<32> stride;       // from 64 elements to the next 64 of all slots: twice the slots
+  bit<ENTRY_BITS> base;    // of the job's register entries
+  bit<ENTRY_BITS> stride;  // from 64 elements to the next 64 of all slots: twice the slots
   bit<16> slots;
   bit<16> length;       // of the job's datagrams, with UDP's header
   bit<8> last_quarter;  // 0 or 3
@@ -22,8 +22,8 @@ struct member_t {
 // The one match of a contribution: job, sender and lane. The format has no epoch of the rank: that of the job and the address that the
 // rank registered when it joined are what tells its former lives.
 control FindMember(in ipv4_t ipv4, in udp_t udp, in chip_t chip, inout member_t member) {
-  @name(".netsum_is_member") action is_member(bit<16> job, bit<16> replica, bit<32> bit_of, bit<32> everyone, bit<32> base, bit<32> stride,
-                   bit<16> slots, bit<16> length, bit<8> last_quarter, bit<9> port, bit<16> group) {
+  @name(".netsum_is_member") action is_member(bit<16> job, bit<16> replica, bit<32> bit_of, bit<32> everyone, bit<ENTRY_BITS> base,
+                   bit<ENTRY_BITS> stride, bit<16> slots, bit<16> length, bit<8> last_quarter, bit<9> port, bit<16> group) {
     member.is_known = 1;
     member.job = job;
     member.replica = replica;

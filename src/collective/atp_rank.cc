@@ -83,9 +83,10 @@ class AtpRank final : public RankProtocol {
     config.lane = number.of_rank;
     config.lanes = number.lanes;
     config.congestion_control = settings_.congestion_control;
+    const bool chip = jobs::atp_grant(admission).rules == atp::Rules::chip;
     const bool sealed = admission.security != PacketSecurity::none;  // then a checksum within says nothing more
-    config.checksums =
-        !sealed && (settings_.local_checksums || !stays_here(reach, site) || has_switches_between(admission.placement));
+    config.checksums = !sealed && !chip &&
+                       (settings_.local_checksums || !stays_here(reach, site) || has_switches_between(admission.placement));
     return {lane.take_transport(),
             atp::make_worker_lane(config, jobs::lane_keys(admission, number.of_site, config.server, config.first_hop))};
   }
@@ -96,13 +97,15 @@ class AtpRank final : public RankProtocol {
     const std::string& at = settings_.switch_address;
     RankTraits traits;
     traits.protocol = "ATP";
-    traits.placement =
-        "atp over " + counted_aggregators("parameter server") + (at.empty() ? "), no switch" : "), switch " + at) + ", " +
-        std::to_string(lanes) + (lanes == 1 ? " lane" : " lanes") + ", window of " + std::to_string(slots) + " chunks, " +
-        std::to_string(admission.packet_elements) + " elements per packet; each worker sends and receives |U|, and " +
-        (at.empty() ? "the servers receive " + std::to_string(options().world_size) + "|U|"
-                    : "chunks that find a slot at the switch reach the servers once, the others " +
-                          std::to_string(options().world_size) + " times");
+    traits.placement = "atp over " + counted_aggregators("parameter server") +
+                       (at.empty() ? "), no switch" : "), switch " + at) + ", " + std::to_string(lanes) +
+                       (lanes == 1 ? " lane" : " lanes") + ", window of " + std::to_string(slots) + " chunks, " +
+                       std::to_string(admission.packet_elements) + " elements per packet" +
+                       (jobs::atp_grant(admission).rules == atp::Rules::chip ? ", chip profile" : "") +
+                       "; each worker sends and receives |U|, and " +
+                       (at.empty() ? "the servers receive " + std::to_string(options().world_size) + "|U|"
+                                   : "chunks that find a slot at the switch reach the servers once, the others " +
+                                         std::to_string(options().world_size) + " times");
     return traits;
   }
 

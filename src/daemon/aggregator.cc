@@ -30,7 +30,10 @@ atp::SwitchConfig pool_of(const AggregatorOptions& options) {
                                              std::to_string(wire::atp::max_packet_elements) + " elements");
   }
   atp::SwitchConfig pool;
+  // Where SwitchML's packets are summed outside of this process, ATP's go through its sockets, and its software.
+  pool.chip = options.chip && options.data_plane == DataPlane::sockets;
   pool.packet_elements = options.pool_elements;
+  if (pool.chip && pool.packet_elements == 0) pool.packet_elements = 256;
   if (pool.packet_elements == 0) {
     const auto interface = transport::interface_of(transport::resolve(options.listen));
     const bool here = options.data_path != DataPath::dpdk && interface && interface->loopback;

@@ -10,6 +10,25 @@
 namespace netsum {
 namespace {
 
+void check_chip(const ParameterServerOptions& options) {
+  const bool chip = options.rules == "chip";
+  if (chip == options.allow_fcs_only) return;
+  throw Error(ErrorCode::bad_argument,
+              chip ? "packets of --rules chip have no checksum except Ethernet's frame check: pass --allow-fcs-only if that "
+                     "suffices on this network, or use --rules netsum"
+                   : "--allow-fcs-only requires --rules chip");
+}
+
+// A chip has no keys.
+ParameterServerOptions without_keys(ParameterServerOptions options) {
+  if (options.rules != "chip") return options;
+  if (options.require_keys || options.packet_security.value_or(PacketSecurity::none) != PacketSecurity::none) {
+    throw Error(ErrorCode::bad_argument, "--rules chip has no packet keys: omit --packet-security and --require-keys");
+  }
+  options.packet_security = PacketSecurity::none;
+  return options;
+}
+
 jobs::AtpSettings settings_of(const ParameterServerOptions& options) {
   jobs::AtpSettings settings;
   if (options.indexing == "rehash") {
@@ -25,10 +44,12 @@ jobs::AtpSettings settings_of(const ParameterServerOptions& options) {
     throw Error(ErrorCode::bad_argument, "overflow is exact or saturating, not '" + options.overflow + "'");
   }
   if (options.overflow == "saturating") settings.overflow = atp::Overflow::saturating;
-  if (options.rules != "netsum" && options.rules != "paper") {
-    throw Error(ErrorCode::bad_argument, "rules is netsum or paper, not '" + options.rules + "'");
+  if (options.rules != "netsum" && options.rules != "paper" && options.rules != "chip") {
+    throw Error(ErrorCode::bad_argument, "rules is netsum, paper or chip, not '" + options.rules + "'");
   }
   if (options.rules == "paper") settings.rules = atp::Rules::paper;
+  if (options.rules == "chip") settings.rules = atp::Rules::chip;
+  check_chip(options);
   if (options.scaling != "fixed" && options.scaling != "dynamic") {
     throw Error(ErrorCode::bad_argument, "scaling is fixed or dynamic, not '" + options.scaling + "'");
   }
@@ -65,7 +86,8 @@ struct ParameterServer::Impl {
 };
 
 ParameterServer::ParameterServer(const ParameterServerOptions& options)
-    : impl_(std::make_unique<Impl>(options, daemon::node_options(options, options.slots, "parameter server"))) {}
+    : impl_(
+          std::make_unique<Impl>(options, daemon::node_options(without_keys(options), options.slots, "parameter server"))) {}
 
 ParameterServer::ParameterServer(ParameterServer&&) noexcept = default;
 

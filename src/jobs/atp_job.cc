@@ -38,7 +38,7 @@ void fields(Archive& a, AtpGrant& m) {
   a.number(3, "parts", m.parts);
   a.choice(4, "indexing", m.indexing, atp::Indexing::linear);
   a.choice(5, "scaling", m.scaling, atp::Scaling::dynamic);
-  a.choice(6, "rules", m.rules, atp::Rules::paper);
+  a.choice(6, "rules", m.rules, atp::Rules::chip);
 }
 template <class Archive>
 void fields(Archive& a, AtpInstallation::Child& m) {
@@ -68,7 +68,7 @@ void fields(Archive& a, AtpInstallation& m) {
   a.number(8, "first_slot", m.part.first);
   a.number(9, "own_slots", m.part.count);
   a.choice(10, "security", m.security, PacketSecurity::encrypt);
-  a.choice(11, "rules", m.rules, atp::Rules::paper);
+  a.choice(11, "rules", m.rules, atp::Rules::chip);
 }
 
 std::string atp_layout() {
@@ -134,6 +134,22 @@ std::string choose_part(const session::Gathered& gathered, const AtpParts& parts
          " parts: start it with more --pool-slots, or the server with fewer --parts";
 }
 
+// Chips read one form of the header, whose bitmaps have a word.
+std::string check_for_chips(const session::Gathered& gathered) {
+  for (const session::JoinRequest* const rank : gathered.ranks) {
+    if (rank->security == PacketSecurity::none) continue;
+    return "rank " + std::to_string(rank->rank) +
+           " requires packet keys, and the parameter server has --rules chip, which "
+           "has none";
+  }
+  const atp::Topology topology(config_of(gathered.placement));
+  std::size_t most = topology.server_children().size();
+  for (std::uint32_t i = 0; i < topology.switches(); ++i) most = std::max(most, topology.children(i).size());
+  if (most <= atp_chip_children) return "";
+  return "the parameter server has --rules chip, with which at most " + std::to_string(atp_chip_children) +
+         " ranks and switches are next to a switch or to the server, and the job has " + std::to_string(most);
+}
+
 session::Agreement agree_on_pool(const session::Gathered& gathered, const AtpSettingsOf& settings_of,
                                  const AtpParts& parts) {
   const AtpSettings settings = settings_of ? settings_of(gathered.ranks.front()->job) : AtpSettings();
@@ -154,6 +170,10 @@ session::Agreement agree_on_pool(const session::Gathered& gathered, const AtpSet
   agreement.slots = gathered.window;
   agreement.reason = choose_part(gathered, parts, grant);
   if (!agreement.reason.empty()) agreement.refusal = session::Refusal::no_slots;
+  if (std::string why = grant.rules == atp::Rules::chip ? check_for_chips(gathered) : ""; !why.empty()) {
+    agreement.reason = std::move(why);
+    agreement.refusal = session::Refusal::bad_parameters;
+  }
   agreement.own = written(grant);
   return agreement;
 }

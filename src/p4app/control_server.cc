@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t most_connections = 128, most_unsent_bytes = 1 << 16;
 constexpr int backlog = 128;
-constexpr Duration between_looks = std::chrono::seconds(1);
+constexpr Duration between_looks = std::chrono::seconds(1), no_descriptors = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -37,6 +37,7 @@ struct ControlServer::Impl {
     const transport::Descriptor socket;
     GrpcServerEnd end;
     std::string unsent;
+    Time heard = runtime::now();
   };
 
   Impl(const Endpoint& listen, std::unique_ptr<Controller> c, std::function<void()> l)
@@ -66,6 +67,7 @@ struct ControlServer::Impl {
   std::atomic<bool> stopping = false;
   std::map<std::uint32_t, Peer> peers;  // the thread's, as is the next one
   std::uint32_t last = 0;
+  Time listens_again{};
   std::thread thread;
 
   static Controller::Call call_of(std::uint32_t peer, std::int32_t stream) {
@@ -76,12 +78,12 @@ struct ControlServer::Impl {
     runtime::enter_thread("p4app-control");
     Time next_look = runtime::now() + between_looks;
     while (!stopping) {
-      std::vector<pollfd> descriptors{{wakeup.descriptor(), POLLIN, 0},
-                                      {peers.size() < most_connections ? listener.number() : -1, POLLIN, 0}};
+      const bool listens = runtime::now() >= listens_again;
+      std::vector<pollfd> descriptors{{wakeup.descriptor(), POLLIN, 0}, {listens ? listener.number() : -1, POLLIN, 0}};
       for (const auto& [id, peer] : peers)
         descriptors.push_back(
             {peer.socket.number(), static_cast<short>(peer.unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-      runtime::wait_for(descriptors, next_look);
+      runtime::wait_for(descriptors, listens ? next_look : std::min(next_look, listens_again));
       std::size_t place = 2;
       std::vector<std::uint32_t> over;
       for (auto& [id, peer] : peers) {
@@ -98,15 +100,35 @@ struct ControlServer::Impl {
 
   void accept() {
     const int number = ::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (number < 0) return;
+    if (number < 0) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        listens_again = runtime::now() + no_descriptors;
+      return;
+    }
+    if (peers.size() >= most_connections && !drop_idle()) {
+      ::close(number);
+      return;
+    }
     transport::set_option(number, IPPROTO_TCP, TCP_NODELAY, 1);
     send(peers.try_emplace(++last, number).first->second);
+  }
+
+  // The one without a call that was heard the longest ago: a client may hold connections open for ever.
+  bool drop_idle() {
+    auto idle = peers.end();
+    for (auto peer = peers.begin(); peer != peers.end(); ++peer) {
+      if (peer->second.end.open().empty() && (idle == peers.end() || peer->second.heard < idle->second.heard)) idle = peer;
+    }
+    if (idle == peers.end()) return false;
+    peers.erase(idle);
+    return true;
   }
 
   // False: it is over, and its calls are given up.
   bool serve(std::uint32_t id, Peer& peer) {
     std::array<char, 4096> bytes;
     const ssize_t count = ::recv(peer.socket.number(), bytes.data(), bytes.size(), 0);
+    if (count > 0) peer.heard = runtime::now();
     const bool nothing = count < 0 && (errno == EAGAIN || errno == EINTR);
     const bool lives = nothing || (count > 0 && peer.end.receive({bytes.data(), static_cast<std::size_t>(count)}));
     for (const GrpcServerEnd::Call& call : peer.end.take_calls()) {

@@ -123,6 +123,12 @@ InstalledJob AtpSwitchService::install(const session::SwitchMessage& message, Se
                                         "': it must not use the job's keys again, so the job continues without this "
                                         "switch");
   }
+  if (pool_.chip) {
+    std::string why = atp::chip_refuses(jobs::switch_job(installation, 0));
+    if (why.empty() && installation.security != PacketSecurity::none) why = "the chip profile has no packet keys";
+    if (!why.empty())
+      throw Error(ErrorCode::refused, why + ": job '" + installation.job + "' continues without this switch");
+  }
   if (const std::string why = parts_.take(epoch, installation.job, installation.part); !why.empty()) {
     throw Error(ErrorCode::refused, why);
   }

@@ -5,6 +5,7 @@
 #include "jobs/switchml_job.h"
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
+#include "protocol/switchml/rdma_switch.h"
 #include "service/chip_plane.h"
 #include "service/counters.h"
 #include "service/stalled_chunks.h"
@@ -185,6 +186,7 @@ InstalledJob SwitchMlJobs<Machine>::install(const session::SwitchMessage& messag
 
 template class SwitchMlJobs<switchml::Switch>;
 template class SwitchMlJobs<switchml::ChipSwitch>;
+template class SwitchMlJobs<switchml::RdmaSwitch>;
 template class SwitchMlJobs<ChipPlane>;
 
 }  // namespace netsum::service

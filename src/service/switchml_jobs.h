@@ -24,7 +24,7 @@ struct SwitchMlSurroundings {
   std::function<void(std::uint64_t job_epoch)> stopping;
 };
 
-// `Machine`: switchml::Switch, switchml::ChipSwitch or ChipPlane.
+// `Machine`: switchml::Switch, ChipSwitch, RdmaSwitch or ChipPlane.
 template <class Machine>
 class SwitchMlJobs : public Service {
  public:

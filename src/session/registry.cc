@@ -64,7 +64,7 @@ struct Job {
   RankSet aside;                       // ranks that were late, when this life began
   std::map<std::uint32_t, Late> late;  // these
   SiteSet sites;                       // of this life
-  RankSet joined, left;
+  RankSet joined, left, too_late;      // the last: of those that joined, and were turned away
   Time since{};
   std::string failure, lost_switch;
   std::optional<std::uint32_t> lost;
@@ -388,6 +388,7 @@ struct Registry::Impl {
     const auto job = jobs.extract(key);
     note(JobEvent::Kind::refused, job.mapped(), now, {}, reason,
          refusal == Refusal::ended_by_operator ? FailureCause::ended_by_operator : FailureCause::refused);
+    hear_again(job.mapped(), now);
     for (const auto& [rank, member] : job.mapped().ranks) {
       outcomes[member.ticket] = {refusal, reason, {}};
       wait_no_more(member.ticket, job.mapped().tenant);
@@ -395,6 +396,17 @@ struct Registry::Impl {
     for (const auto& [rank, successor] : job.mapped().successors) {
       outcomes[successor.ticket] = {refusal, reason, {}};
       wait_no_more(successor.ticket, job.mapped().tenant);
+    }
+  }
+
+  // Who has joined again lives, though the life that it waited for does not begin: it joins once more.
+  void hear_again(const Job& job, Time now) {
+    for (auto& [epoch, known] : failed) {
+      if (known.name != job.name || known.tenant != job.tenant) continue;
+      for (auto& [rank, former] : known.ranks) {
+        const auto again = job.ranks.find(rank);
+        if (again != job.ranks.end() && again->second.request.former_epoch == former.epoch) former.liveness.hear(now);
+      }
     }
   }
 
@@ -512,8 +524,8 @@ struct Registry::Impl {
     RankSet stale;           // were in an earlier life, and not in that one
     RankSet aside;           // of the others: late ones, then or now
     RankSet late;            // of `again`, which goes on without them
-    RankSet too_late;        // were late, and need results that the others have forgotten
-    std::uint64_t kept = 0;  // the first that all of them keep
+    RankSet too_late;        // need results that others have forgotten
+    std::uint64_t kept = 0;  // the first result that all others keep
     // Ranks that were late then do not know who was in `life`: this daemon does, or one that was in it has joined, too, or
     // new processes in place of all of these.
     bool known = true;
@@ -528,15 +540,22 @@ struct Registry::Impl {
     Muster found;
     for (const auto& [rank, member] : job.ranks) {
       found.boundary = found.boundary || member.request.lets_in;
-      const JoinRequest& request = member.request;
-      const bool better = request.life > found.life || (request.life == found.life && !found.known);
-      if (!better || (request.set_aside && request.life == found.life)) continue;
-      found.life = request.life;
-      found.known = !request.set_aside;
-      found.former = request.members;
-      found.aside = request.aside;
+      found.life = std::max(found.life, member.request.life);
     }
-    if (const Job* const newest = newest_life(job); newest != nullptr && newest->life >= found.life) {
+    found.known = found.life == 0;
+    bool was_begun = false;
+    for (const auto& [rank, member] : job.ranks) {
+      const JoinRequest& request = member.request;
+      if (request.life != found.life || request.set_aside) continue;
+      const bool begun = !is_void(job, request.life, request.members);
+      if (was_begun) continue;
+      found.former = begun ? request.members : found.former.united(request.members);
+      found.aside = begun ? request.aside : found.aside.united(request.aside);
+      found.known = true;
+      was_begun = begun;
+    }
+    if (const Job* const newest = newest_life(job);
+        newest != nullptr && newest->life >= found.life && !is_void(job, newest->life, newest->joined)) {
       found.last = newest;
       found.begun = newest->life == found.life && found.known;
       found.life = newest->life;
@@ -545,26 +564,39 @@ struct Registry::Impl {
       found.known = true;
       if (newest->lost) found.aside.erase(*newest->lost);
     }
-    for (const auto& [rank, member] : job.ranks) {
-      const stream::Progress& progress = member.request.progress;
-      if (!member.request.set_aside && progress.next != stream::Progress::anywhere)
-        found.kept = std::max(found.kept, progress.kept);
-    }
     found.known = found.known || job.ranks.size() == job.world_size;
-    std::vector<Paced> paces;
     for (const auto& [rank, member] : job.ranks) {
       const JoinRequest& request = member.request;
-      const bool was = request.life == found.life || ((found.former.contains(rank) || found.aside.contains(rank)) &&
-                                                      !(found.last && is_replaced(*found.last, request)));
-      const bool forgotten = request.set_aside && request.progress.next < found.kept;
-      (request.life == 0 ? found.fresh : !was ? found.stale : forgotten ? found.too_late : found.again).insert(rank);
-      if (!found.again.contains(rank)) continue;
-      paces.push_back({rank, request.pace.calls, request.progress.next, request.pace.since, request.set_aside});
+      const bool was_in_it =
+          request.life == found.life && (request.set_aside || !is_void(job, request.life, request.members));
+      const bool was = was_in_it || ((found.former.contains(rank) || found.aside.contains(rank)) &&
+                                     !(found.last && is_replaced(*found.last, request)));
+      (request.life == 0 ? found.fresh : was ? found.again : found.stale).insert(rank);
+      const bool knows = !request.set_aside && request.progress.next != stream::Progress::anywhere;
+      if (found.again.contains(rank) && knows) found.kept = std::max(found.kept, request.progress.kept);
     }
+    found.again.for_each([&](std::uint32_t rank) {
+      if (job.ranks.at(rank).request.progress.next < found.kept) found.too_late.insert(rank);
+    });
+    found.again = found.again.minus(found.too_late);
+    std::vector<Paced> paces;
+    found.again.for_each([&](std::uint32_t rank) {
+      const JoinRequest& request = job.ranks.at(rank).request;
+      paces.push_back({rank, request.pace.calls, request.progress.next, request.pace.since, request.set_aside});
+    });
     if (job.straggler_deadline.count() != 0) found.late = stragglers(paces, job.straggler_deadline, job.survivors);
     found.aside = found.aside.minus(job.joined).united(found.late);
     found.lets_in = found.boundary || found.life == 0 || found.again.size() < job.survivors;
     return found;
+  }
+  // Aggregators that not all ranks reach may admit two lives of one number. Each rank begins one of them, and without all of
+  // its members a life sums nothing: this one is void if one of its members was in the other.
+  [[nodiscard]] static bool is_void(const Job& job, std::uint32_t life, const RankSet& members) {
+    return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const auto& entry) {
+      const auto& [rank, member] = entry;
+      const JoinRequest& request = member.request;
+      return request.life == life && !request.set_aside && members.contains(rank) && request.members != members;
+    });
   }
   // Whether another process was in that life as this rank.
   [[nodiscard]] static bool is_replaced(const Job& life, const JoinRequest& request) {
@@ -634,7 +666,9 @@ struct Registry::Impl {
     if (!serves(job, all.next())) return never;
     if (whole) return job.since;
     Time when = job.since;
-    all.former.minus(job.joined).for_each([&](std::uint32_t rank) { when = std::max(when, gone_at(job, all, rank)); });
+    all.former.minus(job.joined).minus(job.too_late).for_each([&](std::uint32_t rank) {
+      when = std::max(when, gone_at(job, all, rank));
+    });
     ahead(job, all).for_each([&](std::uint32_t rank) {
       when = std::max(when, all.last->late.at(rank).liveness.dead_at(silence_between_lives()));
     });
@@ -658,6 +692,7 @@ struct Registry::Impl {
                           " on: raise Options::recovery_memory");
     });
     job.joined = job.joined.minus(all.stale).minus(all.too_late);
+    job.too_late = job.too_late.united(all.too_late);
   }
   void admit_if_complete(const std::string& key, Time now) {
     Job& job = jobs.at(key);

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""SwitchML's chip profile with real processes: the software switch's sums, with losses too, and what is refused before joining."""
+"""The chip profiles with real processes: the software switch's sums, with losses too, and what is refused before joining."""
 import contextlib
 import unittest
 
@@ -51,6 +51,22 @@ class Sums(unittest.TestCase):
         self.assertEqual(cli.bench("--workers", 4, "--elements", 3, "--iterations", 3, "--profile", "chip")["wrong"], 0)
 
 
+class AtpSums(unittest.TestCase):
+    def assert_same(self, *flags):
+        atp = ("--protocol", "atp", "--workers", 4, "--elements", 50_003, "--iterations", 2, "--json")
+        software, chip = cli.bench(*atp, *flags), cli.bench(*atp, "--profile", "chip", *flags)
+        self.assertEqual((software["wrong"], chip["wrong"]), (0, 0))
+        self.assertEqual(software["result_hash"], chip["result_hash"])
+        self.assertIn("256 elements per packet, chip profile", chip["placement"])
+
+    def test_integers(self):
+        self.assert_same("--dtype", "int32", "--loss", 0.01)
+
+    def test_floats_whose_sums_overflow(self):
+        self.assert_same("--magnitude", 30)
+        self.assert_same("--magnitude", 30, "--scaling", "dynamic", "--racks", 2)
+
+
 class Refusals(unittest.TestCase):
     def assert_refused(self, text, *arguments, code=2):
         result = cli.run(*arguments)
@@ -66,6 +82,11 @@ class Refusals(unittest.TestCase):
         self.assert_refused("require the software profile", "switch", *CHIP, "--require-keys")
         self.assert_refused("require the software profile", "switch", *CHIP, "--packet-security", "tag")
         self.assert_refused("software or chip", "switch", "--profile", "tofino")
+
+    def test_a_parameter_server_too(self):
+        self.assert_refused("--allow-fcs-only", "ps", "--rules", "chip")
+        self.assert_refused("--allow-fcs-only requires --rules chip", "ps", "--allow-fcs-only")
+        self.assert_refused("no packet keys", "ps", "--rules", "chip", "--allow-fcs-only", "--packet-security", "tag")
 
     def test_a_p4_switch(self):
         bmv2 = ("switch", "--allow-fcs-only", "--data-plane", "bmv2")

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """p4app's protocol with real processes: sums over sockets, with losses, and what is refused."""
+import contextlib
 import json
 import os
 import re
+import socket
 import unittest
 
 import cli_support as cli
@@ -59,6 +61,16 @@ class P4app(unittest.TestCase):
         with switch() as server, rank(server.address, 0, 2, "--connect-deadline", 0.5) as alone:
             self.assertEqual(alone.wait(20), 1)
             self.assertIn("a rank is missing", alone.error_lines()[0])
+
+    def test_silent_connections_keep_nobody_out(self):
+        with switch() as server, contextlib.ExitStack() as silent:
+            host, port = server.address.rsplit(":", 1)
+            for _ in range(200):
+                silent.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            processes = [rank(server.address, number, 2) for number in range(2)]
+            for process in processes:
+                with process:
+                    self.assertEqual(process.wait(60), 0, process.err)
 
     def test_what_is_refused(self):
         for arguments, words in (

@@ -28,10 +28,14 @@ except ImportError:
     sys.exit(netns.SKIPPED)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.append(str(ROOT / "judge"))
+sys.path += [str(ROOT / "judge"), str(ROOT / "conformance")]
+import algorithm3  # noqa: E402
 import atp  # noqa: E402
+import chip  # noqa: E402
 import netreduce  # noqa: E402
 import switchml  # noqa: E402
+from formats import encode_switchml, fold  # noqa: E402
+from published import Algorithm3  # noqa: E402
 from crc import crc32c  # noqa: E402
 from verdict import place  # noqa: E402
 
@@ -57,6 +61,18 @@ def judged(*arguments):
     return done.returncode, done.stdout + done.stderr
 
 
+PAPER = """name = "paper"
+protocol = "atp"
+network = {{ kind = "tree", fan_out = [2, 2], link = {{ rate = "1gbit", delay = "5us", buffer = "60kB", loss = 0.01 }} }}
+aggregation = {{ switches = "all" }}
+[[job]]
+elements = 20_000
+packet_elements = 256
+slots = 32
+rules = "{rules}"
+"""
+
+
 class Simulator(unittest.TestCase):
     """Chaos: losses, copies, restarts, trees, shards, seals, calls that differ."""
 
@@ -74,8 +90,23 @@ class Simulator(unittest.TestCase):
     def test_switchml(self):
         self.all_right("switchml", (7, 8, 10, 20), "SwitchML", 2000)
 
+    def test_chips(self):
+        self.all_right("switchml-chip", (1, 3, 6, 8), "SwitchML at chips", 1000)
+
     def test_atp(self):
         self.all_right("atp", (7, 9), "ATP", 500)
+
+    def test_atp_by_the_papers_rules(self):
+        said = {}
+        for rules in ("paper", "netsum"):
+            prefix = pathlib.Path(FOLDER, f"atp-{rules}")
+            prefix.with_suffix(".toml").write_text(PAPER.format(rules=rules))
+            cli.checked(cli.run("simulate", "--scenario", prefix.with_suffix(".toml"), "--pcap", prefix.with_suffix(".pcap")))
+            said[rules] = judged("--rules", "paper", "--batch", 0, prefix.with_suffix(".pcap"))
+        self.assertEqual(said["paper"][0], 0, said)
+        self.assertRegex(said["paper"][1], r" results, \d+ sums")
+        self.assertEqual(said["netsum"][0], 1, said)
+        self.assertRegex(said["netsum"][1], "docs/judge.md:[0-9]+: published: ")
 
     def test_netreduce(self):
         self.all_right("netreduce", (10, 11, 13), "NetReduce", 200)
@@ -154,6 +185,23 @@ class Processes(unittest.TestCase):
     def test_atp(self):
         self.assertIn("results", self.job("atp", "--protocol", "atp", "--workers", 3, "--elements", 20000, "--packet-elements", 320, "--loss", 0.01))
 
+    def test_chips(self):
+        chip = ("--profile", "chip", "--workers", 4, "--elements", 20000)
+        self.assertIn("results", self.job("chip", *chip, "--loss", 0.01))
+        self.assertIn("sums", self.job("chips", *chip, "--racks", 2))
+
+    def test_algorithm_3(self):
+        """By the kit: the schedules in which it goes wrong are right by its own rules."""
+        for schedule, wrong in (("switchml-switch-two-slots", False), ("switchml-switch-late-copies", True)):
+            path = f"{FOLDER}/{schedule}.pcap"
+            with Capture(path):
+                subprocess.run([sys.executable, ROOT / "conformance/run", "--setup", f"{sys.executable} {ROOT}/conformance/published.py", schedule],
+                               check=False, capture_output=True, timeout=60)
+            code, output = judged("--rules", "paper", path)
+            self.assertEqual(code, 0, output)
+            self.assertEqual("twice" in output, wrong, output)
+            self.assertEqual(judged(path)[0], int(wrong))
+
     def test_netreduce(self):
         self.assertIn("sums", self.job("racks", "--protocol", "netreduce", "--workers", 4, "--racks", 2, "--elements", 20000, "--op", "avg"))
         self.assertIn("results", self.job("netreduce", "--protocol", "netreduce", "--workers", 3, "--elements", 20000, "--packet-elements", 256, "--loss", 0.01))
@@ -179,7 +227,7 @@ def first_line(trace):
 class Spoiled(unittest.TestCase):
     """One thing is wrong, and the judge says which rule forbids it."""
 
-    def spoil(self, trace, spoiler, rule):
+    def spoil(self, trace, spoiler, rule, *options):
         header, found = packets(trace)
         spoiler(found)
         path = f"{FOLDER}/spoiled.pcap"
@@ -189,7 +237,7 @@ class Spoiled(unittest.TestCase):
                 file.write(head[:8] + struct.pack("<II", 28 + len(payload), 28 + len(payload)) +
                            head[16:18] + struct.pack(">H", 28 + len(payload)) + head[20:40] +
                            struct.pack(">H", 8 + len(payload)) + head[42:44] + payload)
-        code, output = judged("--batch", 0, path)
+        code, output = judged("--batch", 0, *options, path)
         self.assertEqual(code, 1, output)
         self.assertRegex(output, f":[0-9]+: {rule}: ")
         self.assertRegex(output, r"packet \d+: .*\ndocs/[a-z-]+\.md:\d+: ")
@@ -399,6 +447,47 @@ class SpoiledSwitchml(Spoiled):
                     Chunk(found, i).write()
         self.spoil(self.flat, spoil, "waiting-names")
 
+    def test_waiting_for_every_repeat(self):
+        def spoil(found):
+            number = next(i for i, (_, payload) in enumerate(found) if len(payload) == 48 and payload[:2] == b"\3\x15")
+            found[number:number] = [list(found[number]) for _ in range(3)]
+        self.spoil(self.flat, spoil, "once")
+
+    def test_repeats_that_come_as_fast_as_at_first(self):
+        def spoil(found):
+            c = chunks(found, 1, 2)[0]
+            found[c.number + 1:c.number + 1] = [list(found[c.number]) for _ in range(12)]
+        self.spoil(self.flat, spoil, "back-off")
+
+    def test_a_chunk_in_two_lanes(self):
+        def spoil(found):
+            c = chunks(found, 1, 2)[0]
+            head = bytearray(found[c.number][0])
+            head[38:40] = (7177).to_bytes(2, "big")  # another port
+            found.insert(c.number + 1, [bytes(head), found[c.number][1]])
+        self.spoil(self.flat, spoil, "one-lane")
+
+    def test_a_rank_that_takes_no_result(self):
+        def spoil(found):
+            last = [c for c in chunks(found, 3) if c.values][-1]
+            given = next(c for c in chunks(found, 1) if c.name() == last.name() and c.source == last.target)
+            head, seconds = bytearray(found[last.number][0]), struct.unpack_from("<I", found[-1][0], 0)[0]
+            for again in range(1, 30):
+                stamp = struct.pack("<I", seconds + again)
+                found.append([stamp + found[given.number][0][4:], found[given.number][1]])
+                found.append([stamp + bytes(head[4:]), found[last.number][1]])
+        self.spoil(self.calm, spoil, "answered", "--heals")
+
+    def test_a_sum_that_says_otherwise_what_may_wait(self):
+        for flags, rule in ((12, "wants-tree"), (16, "due-now")):
+            def spoil(found, flags=flags):
+                switches = {c.target for c in chunks(found, 1)}
+                c = next(c for c in chunks(found, 1) if c.values and c.source in switches and not c.payload[47] & 28)
+                c.payload[47] |= flags
+                c.write()
+            with self.subTest(rule=rule):
+                self.spoil(self.tree, spoil, rule, "--private")
+
     def test_a_sum_below(self):
         def spoil(found):
             c = next(c for c in chunks(found, 1) if c.values and c.source in {other.target for other in chunks(found, 1)})
@@ -490,6 +579,12 @@ class SpoiledAtp(Spoiled):
             self.results(found, lambda g: g.numbers(g.numbers() + next(c for c in gradients(found) if c.name() == g.name()).numbers()))
         self.spoil(self.tree, spoil, "(sum|integers)")
 
+    def test_repeats_that_come_as_fast_as_at_first(self):
+        def spoil(found):
+            g = gradients(found)[0]
+            found[g.number + 1:g.number + 1] = [list(found[g.number]) for _ in range(12)]
+        self.spoil(self.tree, spoil, "back-off")
+
     def test_a_result_before_all_contributed(self):
         def spoil(found):
             result = next(g for g in gradients(found, 2) if g.name() == gradients(found, 2)[-1].name())
@@ -554,6 +649,166 @@ class SpoiledAtp(Spoiled):
             g.payload[44] &= g.payload[44] - 1
             self.write(g)
         self.spoil(self.tree, spoil, "whole")
+
+
+CHIP = struct.Struct(">BBBBHH8sI")
+
+
+class AtChip:
+    """A packet of the chip profile, to be changed."""
+
+    def __init__(self, found, number):
+        self.found, self.number, self.payload = found, number, bytearray(found[number][1])
+        _, self.kind, self.member, self.version, self.slot, _, self.job, self.round = CHIP.unpack_from(self.payload)
+        self.source, self.target = found[number][0][28:32], found[number][0][32:36]
+
+    def name(self):
+        return self.job, self.slot, self.version, self.round
+
+    def write(self):
+        self.found[self.number][1] = bytes(self.payload)
+
+
+def at_chips(found, kind):
+    return [AtChip(found, i) for i, (_, payload) in enumerate(found) if payload[:2] == bytes((0xc1, kind))]
+
+
+class SpoiledAtChips(Spoiled):
+    @classmethod
+    def setUpClass(cls):
+        lossy = [simulated("switchml-chip", seed, "lossy", "--jobs", 1, "--workers", 3, *HONEST) for seed in range(1, 12)]
+        cls.flat = next(t for t in lossy if "switches" not in first_line(t) and "private" not in first_line(t) and len(at_chips(packets(t)[1], 2)) > 30)
+        cls.tree = next(t for t in lossy if "switches" in first_line(t) and len(at_chips(packets(t)[1], 2)) > 30)
+
+    def results(self, found, change, which=0):
+        """The same change in all that was sent of a round's result."""
+        first = at_chips(found, 2)[which]
+        for c in at_chips(found, 2):
+            if c.name() == first.name():
+                change(c)
+                c.write()
+
+    def test_as_they_are(self):
+        for trace in (self.flat, self.tree):
+            self.assertEqual(judged("--batch", 0, *with_privacy(trace))[0], 0)
+
+    def test_a_bit_of_a_value(self):
+        def flip(c):
+            c.payload[-1] ^= 1
+        self.spoil(self.flat, lambda found: self.results(found, flip), "sum")
+
+    def test_the_least_exponent(self):
+        def less(c):
+            c.payload[20:22] = struct.pack(">H", 3)
+        self.spoil(self.flat, lambda found: self.results(found, less), "exponent")
+
+    def test_a_result_before_all_contributed(self):
+        def spoil(found):
+            first = at_chips(found, 2)[3]
+            given = [c.number for c in at_chips(found, 1) if c.name() == first.name() and c.number < first.number]
+            found.insert(max(given), found.pop(first.number))
+        self.spoil(self.flat, spoil, "complete")
+
+    def test_a_result_for_a_stranger(self):
+        def spoil(found):
+            c = at_chips(found, 2)[0]
+            found[c.number][0] = found[c.number][0][:32] + bytes((10, 9, 9, 9)) + found[c.number][0][36:]
+        self.spoil(self.flat, spoil, "result-to")
+
+    def test_what_nobody_contributed(self):
+        def spoil(found):
+            self.results(found, lambda c: c.payload.__setitem__(35, c.payload[35] ^ 64))
+        self.spoil(self.flat, spoil, "echo")
+
+    def test_a_round_too_early(self):
+        def spoil(found):
+            c = next(c for c in at_chips(found, 1) if c.round == 1)
+            c.payload[19] += 1
+            c.write()
+        self.spoil(self.flat, spoil, "round")
+
+    def test_a_repeat_with_other_values(self):
+        def spoil(found):
+            c = at_chips(found, 1)[0]
+            found.insert(c.number + 1, [found[c.number][0], bytes(c.payload[:-1]) + bytes((c.payload[-1] ^ 1,))])
+        self.spoil(self.flat, spoil, "repeat")
+
+    def test_repeats_that_come_as_fast_as_at_first(self):
+        def spoil(found):
+            c = at_chips(found, 1)[0]
+            found[c.number + 1:c.number + 1] = [list(found[c.number]) for _ in range(12)]
+        self.spoil(self.flat, spoil, "back-off")
+
+    def test_a_sum_below(self):
+        def spoil(found):
+            c = next(c for c in at_chips(found, 1) if c.source in {other.target for other in at_chips(found, 1)})
+            c.payload[-1] ^= 1
+            c.write()
+        self.spoil(self.tree, spoil, "up")
+
+
+class Algorithm3s(Spoiled):
+    """What was published, as conformance/published.py has it, with two ranks and a slot: right by its own rules, also where sums are wrong."""
+
+    RANKS = [(f"10.0.0.{rank + 1}", 7000) for rank in range(2)]
+
+    def trace(self, name, *sent):
+        """`sent`: (rank, chunk), in the order in which the switch gets them."""
+        job = {"ranks": self.RANKS, "rank_epochs": [7, 8], "slots": 1, "job_epoch": 9}
+        switch, path, out = Algorithm3(job, False), f"{FOLDER}/{name}.pcap", []
+
+        def add(source, target, data):
+            ip = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(data), 0, 0, 64, 17, 0) + bytes(int(n) for a in (source, target) for n in a[0].split("."))
+            out.append(struct.pack("<IIII", len(out), 0, 28 + len(data), 28 + len(data)) + ip +
+                       struct.pack(">HHHH", source[1], target[1], 8 + len(data), 0) + data)
+        for rank, chunk in sent:
+            data = encode_switchml({"type": "contribution", "sender": rank, "job_epoch": 9, "rank_epoch": job["rank_epochs"][rank], "chunk": chunk,
+                                    "operation": 0, "signature": 5, "slot": 0, "version": chunk & 1, "values": [10 ** rank * (chunk + 1)] * 64})
+            add(self.RANKS[rank], ("10.0.0.9", 7170), data)
+            for target, answer in switch.on_packet(data, None) or ():
+                add(("10.0.0.9", 7170), target, answer)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<IHHIIII", 0xa1b23c4d, 2, 4, 0, 0, 1 << 18, 101) + b"".join(out))
+        self.assertEqual(fold(job["rank_epochs"]), struct.unpack_from("<I", next(p for _, p in packets(path)[1] if p[1] & 15 == 3), 16)[0])
+        return path
+
+    def test_a_late_copy_makes_a_sum_wrong_and_the_rules_allow_it(self):
+        eight = self.trace("eight", (0, 0), (1, 0), (0, 1), (0, 0), (0, 1))
+        code, output = judged("--rules", "paper", eight)
+        self.assertEqual(code, 0, output)
+        self.assertIn("1 sums with a rank's values twice", output)
+        code, output = judged(eight)
+        self.assertRegex(output, r":\d+: complete: ")
+
+    def test_right_sums(self):
+        for name, sent in (("calm", [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)]), ("repeats", [(0, 0), (0, 0), (1, 0), (1, 0), (0, 0), (1, 1), (0, 1)])):
+            code, output = judged("--rules", "paper", self.trace(name, *sent))
+            self.assertEqual(code, 0, output)
+            self.assertNotIn("twice", output)
+
+    def wrong(self, spoiler, rule):
+        header, found = packets(self.trace("wrong", (0, 0), (1, 0), (1, 0), (0, 1), (1, 1)))
+        spoiler(found)
+        path = f"{FOLDER}/wrong.pcap"
+        with open(path, "wb") as file:
+            file.write(header + b"".join(head + payload for head, payload in found))
+        code, output = judged("--rules", "paper", path)
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, f"docs/judge.md:[0-9]+: {rule}: ")
+
+    def test_spoiled(self):
+        def value(found):
+            c = chunks(found, 3)[-1]
+            c.payload[-1] ^= 1
+            c.write()
+        self.wrong(value, "published-sum")
+        self.wrong(lambda found: found.pop(1), "published-result")  # a contribution
+        self.wrong(lambda found: found.insert(3, found[3]), "published-result")  # to a rank that has not asked again
+
+    def test_netsums_own(self):
+        code, output = judged("--rules", "paper", "--batch", 0, simulated("switchml", 2, "lossy", "--jobs", 1, "--workers", 3, *HONEST))
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, "docs/judge.md:[0-9]+: published-types: ")
 
 
 class Written:
@@ -631,6 +886,14 @@ class SpoiledNetReduce(Spoiled):
             found[first.number][1] = next(w for w in self.written(found, False) if w.name() == first.name()).payload
         self.spoil(self.ring, spoil, "contributions")
 
+    def test_a_mark_that_is_forgotten(self):
+        def spoil(found):
+            w = self.written(found, False)[0]
+            head = bytearray(found[w.number][0])
+            head[17] |= 3
+            found[w.number][0] = bytes(head)
+        self.spoil(self.ring, spoil, "marks")
+
     def test_other_headers(self):
         def spoil(found):
             w = self.written(found, True)[0]
@@ -649,7 +912,7 @@ class SpoiledNetReduce(Spoiled):
 
 class Rules(unittest.TestCase):
     def test_each_is_in_the_documents(self):
-        for rules in (switchml.RULES, atp.RULES, netreduce.RULES):
+        for rules in (switchml.RULES, algorithm3.RULES, chip.RULES, atp.RULES, netreduce.RULES):
             for name, (document, words) in rules.items():
                 with self.subTest(rule=name):
                     place(document, words)

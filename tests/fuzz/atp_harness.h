@@ -34,6 +34,7 @@ struct AtpSettings {
   bool saturating = false, congestion_control = false;
   atp::Indexing indexing = atp::Indexing::rehash;
   atp::Scaling scaling = atp::Scaling::fixed;
+  bool chip = false;  // switches are chips
 };
 
 struct AtpJob {
@@ -53,6 +54,7 @@ struct AtpJob {
     config.switch_slots = settings.slots;
     config.indexing = settings.indexing;
     config.overflow = overflow();
+    config.rules = rules();
     config.topology = topology;
     config.roots = {atp_switch(1)};
     for (std::uint32_t rank = 0; rank < atp_ranks; ++rank) {
@@ -75,6 +77,8 @@ struct AtpJob {
       worker.indexing = settings.indexing;
       worker.scaling = settings.scaling;
       worker.switch_slots = settings.slots;
+      worker.rules = rules();
+      worker.checksums = !settings.chip;
       worker.congestion_control = settings.congestion_control;
       workers.emplace_back(worker);
     }
@@ -94,6 +98,7 @@ struct AtpJob {
     config.next_level = static_cast<std::uint8_t>(index + 1);
     config.parent = index == 0 ? atp_switch(1) : atp_server;
     config.overflow = overflow();
+    config.rules = rules();
     for (const auto& child : topology.children(index)) {
       atp::SwitchChild c;
       c.is_switch = child.is_switch;
@@ -137,8 +142,9 @@ struct AtpJob {
   [[nodiscard]] atp::Overflow overflow() const {
     return settings_.saturating ? atp::Overflow::saturating : atp::Overflow::exact;
   }
+  [[nodiscard]] atp::Rules rules() const { return settings_.chip ? atp::Rules::chip : atp::Rules::netsum; }
   [[nodiscard]] atp::SwitchConfig switch_config() const {
-    return {settings_.slots, atp_packet_elements, std::chrono::milliseconds(200)};
+    return {settings_.slots, atp_packet_elements, std::chrono::milliseconds(200), settings_.chip};
   }
 
   AtpSettings settings_;

@@ -162,6 +162,7 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, std::uint32_t signature)
   c.direct = (flags & 32) != 0;
   c.floats = (flags & 64) != 0;
   c.average = (flags & 128) != 0;
+  c.unchecked = input.ConsumeBool() && (c.type == Type::gradient || c.type == Type::parameter);
   c.exponent = static_cast<std::uint8_t>(flags >> 8);
   c.job_epoch = input.ConsumeIntegralInRange<int>(0, 15) == 0 ? 1 : fuzz::job_epoch;
   c.sequence = input.ConsumeIntegralInRange<std::uint64_t>(0, 12);
@@ -234,9 +235,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   FuzzedDataProvider input(data, size);
   fuzz::AtpSettings settings;
   settings.window = input.ConsumeIntegralInRange<std::uint32_t>(1, 12);
-  const auto numbers = input.ConsumeIntegralInRange<std::uint8_t>(0, 3);
+  const auto numbers = input.ConsumeIntegralInRange<std::uint8_t>(0, 7);
   settings.saturating = (numbers & 1) != 0;
   settings.scaling = (numbers & 2) != 0 ? atp::Scaling::dynamic : atp::Scaling::fixed;
+  settings.chip = (numbers & 4) != 0;
   World world(settings, input.ConsumeBool());
   std::vector<fuzz::Datagram> genuine = std::exchange(world.sent, {});
   wire::atp::Common first;

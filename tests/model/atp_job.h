@@ -52,7 +52,7 @@ struct JobSetup {
   std::uint32_t losses = 0;  // how often the first switch forgets the job and all that it holds
   Overflow overflow = Overflow::exact;
   Scaling scaling = Scaling::fixed;
-  Rules rules = Rules::netsum;
+  Rules rules = Rules::netsum;  // chip: switches are chips
   Wrongly wrongly = Wrongly::no;
 };
 
@@ -235,6 +235,7 @@ class WorkerNode final : public Node {
     config.switch_slots = job.setup.slots;
     config.scaling = job.setup.scaling;
     config.rules = job.setup.rules;
+    config.checksums = job.setup.rules != Rules::chip;
     config.congestion_control = false;  // a smaller window does later what a larger one may do later too
     config.operations = job.setup.ahead + 1;
     return config;
@@ -361,7 +362,9 @@ class SwitchNode final : public Node {
     switch_.move_memory(bytes_of(memory_));
   }
 
-  static netsum::atp::SwitchConfig config(const Job& job) { return {job.setup.slots, 1, abandoned_after}; }
+  static netsum::atp::SwitchConfig config(const Job& job) {
+    return {job.setup.slots, 1, abandoned_after, job.setup.rules == Rules::chip};
+  }
 
   void learn() {
     const Topology& topology = job_->topology;

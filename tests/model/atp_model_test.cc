@@ -117,6 +117,20 @@ TEST(AtpModel, ThePapersRules) {
   holds("2 workers in 2 racks, 1 chunk, float32 overflows, the same", by_them(two_racks, {{s}}));
 }
 
+TEST(AtpModel, Chips) {
+  const auto at_chips = [](const TopologyConfig& topology, std::vector<std::vector<Values>> calls) {
+    JobSetup setup{topology, std::move(calls)};
+    setup.rules = Rules::chip;
+    return setup;
+  };
+  holds("2 workers, 1 chunk, int32, at a chip", at_chips(one_switch(2), {{i}}));
+  holds("3 workers, 1 chunk, the same", at_chips(one_switch(3), {{i}}));
+  holds("2 workers, 2 chunks, the same", at_chips(one_switch(2), {{i, i}}));
+  holds("2 workers, 1 chunk, float32 whose sum overflows, at a chip", at_chips(one_switch(2), {{s}}));
+  holds("3 workers, 1 chunk, overflows on the way, at a chip", at_chips(one_switch(3), {{c}}));
+  holds("2 workers in 2 racks, 1 chunk, int32, at chips", at_chips(two_racks, {{i}}));
+}
+
 TEST(AtpModel, TwoLevels) {
   holds("2 workers in 2 racks, 1 chunk, float32 overflows", {two_racks, {{s}}});
   holds("3 workers in 2 racks, 1 chunk, int32", {two_racks_of_three, {{i}}});

@@ -115,7 +115,7 @@ class Grid : public ::testing::TestWithParam<const char*> {
       for (const char* costs :
            {"", "host = { send = \"1us\", receive = \"1us\" }\n", "switch = { packets_per_second = 2_000_000 }\n"}) {
         const std::string network = std::string("link = { rate = \"10gbit\", delay = \"") + delay + "\" }\n" + costs;
-        for (const char* elements : {"100", "3_000", "150_000"}) {
+        for (const char* elements : {"100", "3_000", "7_000", "40_000"}) {
           const Experiment experiment = app::parse_scenario(scenario(network, job, elements), "grid.toml");
           const Report packets = run_packets(experiment), flows = run_flows(experiment);
           ASSERT_EQ("", packets.failure);

@@ -10,6 +10,7 @@
 #include "base/packet_io.h"
 #include "base/time.h"
 #include "protocol/switchml/chip_switch.h"
+#include "protocol/switchml/rdma_switch.h"
 #include "protocol/switchml/switch.h"
 #include "protocol/switchml/worker.h"
 #include "support/virtual_job.h"
@@ -23,6 +24,7 @@ struct ClusterConfig {
   std::uint64_t seed = 1;
   Faults faults{};
   bool chip = false;                  // profile
+  bool rdma = false;                  // over UC: slots are messages of `packet_elements`
   std::vector<seal::PadKeys> pads{};  // by rank: sums are private
   std::optional<std::uint8_t> fixed_exponent{};
 };
@@ -44,6 +46,7 @@ class VirtualCluster final : public VirtualJob {
   }
   [[nodiscard]] switchml::Switch& lane_switch(std::uint32_t lane = 0) { return lanes_[lane].aggregator->lane_switch; }
   [[nodiscard]] switchml::ChipSwitch& chip_switch(std::uint32_t lane = 0) { return lanes_[lane].aggregator->chip_switch; }
+  [[nodiscard]] switchml::RdmaSwitch& rdma_switch(std::uint32_t lane = 0) { return lanes_[lane].aggregator->rdma_switch; }
 
   static constexpr std::uint64_t job_epoch = 0x1234567890abcdef;
 
@@ -54,13 +57,15 @@ class VirtualCluster final : public VirtualJob {
   struct SwitchNode final : VirtualNode {
     using VirtualNode::VirtualNode;
     void receive(const RxView& packet) override {
+      if (rdma) return rdma_switch.on_packets({&packet, 1}, now(), sink);
       if (chip) return chip_switch.on_packets({&packet, 1}, now(), sink);
       lane_switch.on_packets({&packet, 1}, now(), sink);
     }
 
-    bool chip = false;
+    bool chip = false, rdma = false;
     switchml::Switch lane_switch;
     switchml::ChipSwitch chip_switch;
+    switchml::RdmaSwitch rdma_switch;
     std::vector<CacheLine> memory;
   };
   struct WorkerNode final : VirtualNode {
@@ -97,13 +102,17 @@ class VirtualCluster final : public VirtualJob {
       job.members.push_back({rank_epochs_[rank], endpoint_of(static_cast<std::uint8_t>(rank), port)});
     }
     lane.aggregator->chip = config_.chip;
+    lane.aggregator->rdma = config_.rdma;
     auto& memory = lane.aggregator->memory;
-    memory.resize((config_.chip ? switchml::ChipSwitch::memory_bytes(config_.packet_elements, config_.slots)
-                                : switchml::Switch::memory_bytes(config_.packet_elements, config_.slots, config_.workers)) /
+    memory.resize((config_.rdma ? switchml::RdmaSwitch::memory_bytes(config_.packet_elements, config_.slots)
+                   : config_.chip
+                       ? switchml::ChipSwitch::memory_bytes(config_.packet_elements, config_.slots)
+                       : switchml::Switch::memory_bytes(config_.packet_elements, config_.slots, config_.workers)) /
                   sizeof(CacheLine));
     const auto bytes = std::as_writable_bytes(std::span(memory));
-    if (!(config_.chip ? lane.aggregator->chip_switch.add_job(job, bytes)
-                       : lane.aggregator->lane_switch.add_job(job, bytes))) {
+    if (!(config_.rdma   ? lane.aggregator->rdma_switch.add_job(job, bytes)
+          : config_.chip ? lane.aggregator->chip_switch.add_job(job, bytes)
+                         : lane.aggregator->lane_switch.add_job(job, bytes))) {
       throw std::runtime_error("add_job failed");
     }
     for (std::uint32_t rank = 0; rank < config_.workers; ++rank) {
@@ -119,6 +128,7 @@ class VirtualCluster final : public VirtualJob {
       w.lanes = config_.lanes;
       w.aggregator = lane.aggregator->self();
       w.chip = config_.chip;
+      if (config_.rdma) w.rdma = job.members[rank].endpoint.address;
       w.member = rank;
       if (!config_.pads.empty()) w.pads = config_.pads[rank];
       w.fixed_exponent = config_.fixed_exponent;

@@ -113,6 +113,28 @@ TEST(AtpSwitchService, KeysThatItHasForgottenSealNoSecondPacketWithOneNumber) {
   }
 }
 
+TEST(AtpSwitchService, AChipTakesJobsForChipsAlone) {
+  OneLane lane;
+  AtpSwitchService service({&lane}, {.slots = 8, .packet_elements = 256, .chip = true});
+  const auto why = [&](const jobs::AtpInstallation& told) -> std::string {
+    try {
+      static_cast<void>(service.install(jobs::message_of(told), nullptr, [](const auto&) {}));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  jobs::AtpInstallation told = installation(PacketSecurity::none);
+  EXPECT_NE(std::string::npos, why(told).find("--rules chip"));
+  told.rules = atp::Rules::chip;
+  EXPECT_EQ("", why(told));
+  told.packet_elements = 65;
+  EXPECT_NE(std::string::npos, why(told).find("64 or 256 elements"));
+  told = installation(PacketSecurity::tag);
+  told.rules = atp::Rules::chip;
+  EXPECT_NE(std::string::npos, why(told).find("no packet keys"));
+}
+
 // Another process of it has sealed packets, and nobody knows how many.
 TEST(AtpSwitchService, KeysOfAFormerProcessServeNobodyAgain) {
   OneLane lane;

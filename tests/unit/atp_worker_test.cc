@@ -165,6 +165,31 @@ TEST_F(AtpWorkerTest, ChecksumsAreLeftOutAndTakenForGrantedWhereSaid) {
   EXPECT_EQ(2U, counters().parameters) << "another rank may need one";
 }
 
+TEST_F(AtpWorkerTest, ForAChipPacketsHaveOneLengthAndSayWhereTheirSumMayNotFit) {
+  WorkerConfig c = config();
+  c.rules = Rules::chip;
+  c.checksums = false;
+  start(c);
+  submit(0, 6);
+  std::vector<AnyPacket> sent = take();
+  ASSERT_EQ(2U, sent.size());
+  EXPECT_EQ((Values{4, 5, 0, 0}), sent[1].values);
+  receive(parameter_bytes_of(answer(Type::parameter, sent[1]), 0, Values{7, 8}));
+  EXPECT_EQ(0U, counters().parameters) << "results are as long";
+  for (const AnyPacket& packet : sent) receive(result(packet, 9));
+  EXPECT_EQ((Values{9, 9, 9, 9, 9, 9}), ints_.front());
+
+  // Of three ranks: (2^31 - 1) / 3 is 7.158 at a scale of 10^8.
+  submit_floats(1, {7.1F, -7.1F});
+  EXPECT_FALSE(one().common.overflow);
+  submit_floats(2, {1, -7.2F});
+  const AnyPacket large = one();
+  EXPECT_TRUE(large.common.overflow);
+  EXPECT_EQ(-719'999'981, large.values.at(1)) << "and is there all the same";
+  receive(ask(large, true));
+  EXPECT_EQ(4U, one().values.size()) << "floats too";
+}
+
 TEST_F(AtpWorkerTest, FillsItsWindowAndNoMore) {
   submit(0, 40);
   const auto sent = take();

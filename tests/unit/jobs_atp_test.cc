@@ -478,8 +478,9 @@ TEST(AtpOwn, ASwitchReadsWhatTheServerWrites) {
 class AtpRegistry : public ::testing::Test {
  protected:
   AtpRegistry() { begin(atp_rules()); }
-  void begin(ProtocolRules rules) {
+  void begin(ProtocolRules rules, bool keys = false) {
     session::RegistryConfig config;
+    config.keys = keys;
     config.protocols = {std::move(rules)};
     config.switch_parents = {{"rack", "hall"}};
     config.random = [engine = std::mt19937_64(7)]() mutable { return engine(); };
@@ -567,6 +568,24 @@ TEST_F(AtpRegistry, WhatTheServerHasSetForAJobIsGranted) {
   EXPECT_EQ(atp::Indexing::linear, granted("linear").indexing);
   EXPECT_EQ(atp::Scaling::dynamic, granted("train").scaling);
   EXPECT_EQ(atp::Indexing::rehash, granted("third").indexing);
+}
+
+TEST_F(AtpRegistry, JobsForChipsHaveNoMoreNeighboursThanABitmap) {
+  begin(atp_rules([](const std::string&) -> AtpSettings { return {.rules = atp::Rules::chip}; }), true);
+  const auto outcome_of = [&](std::uint32_t ranks, const std::string& name) {
+    std::vector<JoinRequest> requests;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) requests.push_back(request(rank, ranks, "rack", 30, name));
+    return join(requests);
+  };
+  const auto full = outcome_of(32, "full");
+  ASSERT_TRUE(full.admission) << full.reason;
+  EXPECT_EQ(atp::Rules::chip, atp_grant(*full.admission).rules);
+  const auto more = outcome_of(33, "more");
+  EXPECT_EQ(Refusal::bad_parameters, more.refusal);
+  EXPECT_NE(std::string::npos, more.reason.find("at most 32 ranks and switches")) << more.reason;
+  JoinRequest sealed = request(0, 1, "", 0, "other");
+  sealed.security = PacketSecurity::tag;
+  EXPECT_NE(std::string::npos, join({sealed}).reason.find("rank 0 requires packet keys"));
 }
 
 TEST_F(AtpRegistry, WordsThatAreNoneAreRefused) {

@@ -1185,6 +1185,78 @@ TEST_F(SurvivorsTest, ALifeThatNobodyBeganSaysOfNobodyThatItDied) {
   }
 }
 
+// Two aggregators that different ranks reach admit two second lives: this one of ranks 0, 1 and 3, the other one of 0, 1 and
+// 2, which have a result of it.
+TEST_F(SurvivorsTest, ALifeWhoseMembersWereInAnotherOfItsNumberIsVoid) {
+  const auto first = start();
+  kill(2, first[2]);
+  const auto here = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
+  const auto from_elsewhere = [&](std::uint32_t rank) {
+    JoinRequest r = again(rank, first[rank]);
+    r.life = 2;
+    r.members = set_of({0, 1, 2});
+    return r;
+  };
+  kill(3, here[2]);
+  const std::uint64_t three = registry.join(again(3, here[2]), now), two = registry.join(from_elsewhere(2), now);
+  EXPECT_FALSE(registry.join_outcome(three)) << "nobody knows which of the two is void";
+  static_cast<void>(registry.join(from_elsewhere(0), now));
+  EXPECT_EQ(registry.join_outcome(three).value().refusal, Refusal::excluded);
+  static_cast<void>(registry.join(from_elsewhere(1), now));
+  EXPECT_EQ(registry.join_outcome(two).value().admission.value().resumption.members, set_of({0, 1, 2}));
+}
+
+TEST_F(SurvivorsTest, IfBothAreVoidAllTheirMembersMayGoOn) {
+  const auto first = start();
+  kill(2, first[2]);
+  const auto here = admit({again(0, first[0]), again(1, first[1]), again(3, first[3])});
+  JoinRequest elsewhere = again(1, first[1]);
+  elsewhere.life = 2;
+  elsewhere.members = set_of({0, 1, 2});
+  kill(3, here[2]);
+  const std::uint64_t one = registry.join(elsewhere, now);
+  static_cast<void>(registry.join(again(0, here[0]), now));
+  static_cast<void>(registry.join(again(2, first[2]), now));
+  EXPECT_FALSE(registry.join_outcome(one));
+  static_cast<void>(registry.join(again(3, here[2]), now));
+  EXPECT_EQ(registry.join_outcome(one).value().admission.value().resumption.members, RankSet::first(ranks));
+}
+
+TEST_F(SurvivorsTest, ARankWhoseNextResultIsForgottenIsTooLate) {
+  const auto first = start();
+  kill(3, first[3]);
+  JoinRequest needy = again(0, first[0]), ahead = again(1, first[1]);
+  needy.progress = {1, 0, {}};
+  ahead.progress = {3, 2, {}};
+  const std::uint64_t zero = registry.join(needy, now), one = registry.join(ahead, now);
+  EXPECT_EQ(registry.join_outcome(zero).value().refusal, Refusal::excluded);
+  JoinRequest other = again(2, first[2]);
+  other.progress = {2, 2, {}};
+  const std::uint64_t two = registry.join(other, now);
+  EXPECT_EQ(registry.join_outcome(one).value().admission.value().resumption.members, set_of({1, 2}));
+  EXPECT_TRUE(registry.join_outcome(two).value().admission);
+}
+
+// All join, and are refused as there is no room. The one that joins last then is not taken for silent since the life before.
+TEST_F(SurvivorsTest, WhoHasJoinedInVainLives) {
+  const auto first = start();
+  kill(3, first[3]);
+  now += 2s;
+  const auto greedy = [&](std::uint32_t rank) {
+    JoinRequest r = again(rank, first[rank]);
+    r.slots_fixed = 4096;
+    return r;
+  };
+  for (const JoinOutcome& outcome : join_all({greedy(0), greedy(1), greedy(2)}))
+    EXPECT_EQ(outcome.refusal, Refusal::no_slots) << outcome.reason;
+  now += 1s;
+  const std::uint64_t zero = registry.join(again(0, first[0]), now);
+  static_cast<void>(registry.join(again(1, first[1]), now));
+  EXPECT_FALSE(registry.join_outcome(zero));
+  static_cast<void>(registry.join(again(2, first[2]), now));
+  EXPECT_EQ(registry.join_outcome(zero).value().admission.value().resumption.members, set_of({0, 1, 2}));
+}
+
 TEST_F(SurvivorsTest, WaitForARankThatIsOnlySlow) {
   const auto first = start();
   kill(2, first[2]);

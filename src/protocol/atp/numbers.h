@@ -21,7 +21,13 @@ enum class Overflow : std::uint8_t {
 enum class Rules : std::uint8_t {
   netsum,
   paper,  // Figures 7 and 17 and §3.7 as printed: for comparison
+  chip,   // netsum's, at ranks that keep to what a chip can sum
 };
+
+// No sum of so many ranks' values leaves int32 if none is beyond this: then a chip need not notice (§B.2's threshold).
+[[nodiscard]] constexpr std::uint32_t largest_of(std::uint32_t ranks) {
+  return INT32_MAX / ranks;
+}
 
 // Whether a packet with this header can belong to a job with this packet length and overflow mode.
 [[nodiscard]] inline bool possible(const wire::atp::Common& common, std::uint32_t packet_elements, Overflow overflow) {

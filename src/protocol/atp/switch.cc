@@ -80,6 +80,7 @@ struct Switch::Job {
   std::vector<std::uint64_t> taken;           // ring: sequence numbers of chunks that have taken a slot
   std::vector<std::uint64_t> collided;        // ring: sequence numbers of which a packet did
   std::vector<Endpoint> everybody, switches;  // children with known endpoints; those that are switches
+  std::uint32_t chip_number = 0;              // in a chip's slots
 
   [[nodiscard]] std::uint64_t long_queue() const {
     std::uint64_t ranks = 0;
@@ -87,6 +88,9 @@ struct Switch::Job {
     return long_queue_bytes(ranks, config.packet_elements, config.window);
   }
   [[nodiscard]] bool plain() const { return config.rules == Rules::paper; }
+  [[nodiscard]] std::uint32_t chip_high(std::uint64_t sequence) const {
+    return atp_chip_high(chip_number, static_cast<std::uint32_t>(sequence >> 32));
+  }
   void drop(std::uint64_t& counter, const RxView& packet) { drops.drop(counters, counter, packet.source); }
   [[nodiscard]] std::uint64_t& collision(std::uint64_t sequence) { return collided[sequence % collided.size()]; }
 
@@ -107,7 +111,8 @@ std::size_t Switch::memory_bytes(const SwitchConfig& config) {
 }
 
 std::size_t Switch::total_bytes(const SwitchConfig& config) {
-  return memory_bytes(config) + config.slots * sizeof(SlotState) + marked_copies * marked_bytes(config);
+  const std::size_t of_slot = config.chip ? ChipSlots::bytes_of_one : sizeof(SlotState);
+  return memory_bytes(config) + config.slots * of_slot + marked_copies * marked_bytes(config);
 }
 
 std::size_t Switch::job_bytes(std::size_t children, std::uint32_t window) {
@@ -120,7 +125,8 @@ Switch::Switch(const SwitchConfig& config, std::span<std::byte> memory)
     : config_(config),
       memory_(memory),
       slot_bytes_(memory_bytes(config) / config.slots),
-      slots_(config.slots),
+      slots_(config.chip ? 0 : config.slots),
+      chip_(config.chip ? config.slots : 0),
       marked_bytes_(marked_bytes(config)),
       marked_(marked_copies * marked_bytes_) {
   NETSUM_CHECK(memory.size() >= memory_bytes(config));
@@ -135,6 +141,9 @@ Switch::Switch(const Switch& other)
       slot_bytes_(other.slot_bytes_),
       slots_(other.slots_),
       in_use_(other.in_use_),
+      chip_(other.chip_),
+      chip_jobs_(other.chip_jobs_),
+      swept_(other.swept_),
       counters_(other.counters_),
       batch_(other.batch_),
       long_queue_(other.long_queue_),
@@ -163,6 +172,12 @@ void Switch::append_state(std::vector<std::byte>& out) const {
     const std::size_t bytes = std::size_t{slot.elements} * 4 + (slot.wide ? wire::atp::high_bytes(slot.elements) : 0);
     out.insert(out.end(), payload, payload + bytes);
   }
+  chip_.append_state(out);
+  for (std::size_t slot = 0; slot < chip_.size(); ++slot) {
+    if (!chip_.has(slot, 1)) continue;
+    const std::byte* const sums = memory_.data() + slot * slot_bytes_ + gradient_at;
+    out.insert(out.end(), sums, sums + std::size_t{config_.packet_elements} * 4);
+  }
   std::vector<const Job*> jobs;
   for (const auto& [epoch, job] : jobs_) jobs.push_back(job.get());
   std::sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) { return a->config.epoch < b->config.epoch; });
@@ -174,11 +189,13 @@ void Switch::append_state(std::vector<std::byte>& out) const {
 
 bool Switch::add_job(const SwitchJobConfig& config) {
   if (config.packet_elements > config_.packet_elements) return false;
+  if (config_.chip && config.children.size() > atp_chip_children) return false;
   auto job = std::make_unique<Job>();
   job->move(config);
   job->gaps = Gaps(config.window, config.children.size());
   job->taken.assign(std::max(1U, config.window), UINT64_MAX);
   job->collided = job->taken;
+  if (config_.chip) job->chip_number = next_chip_number();
   const auto [added, unknown] = jobs_.emplace(config.epoch, std::move(job));
   if (unknown) long_queue_ += added->second->long_queue();
   return unknown;
@@ -193,7 +210,10 @@ bool Switch::move_job(const SwitchJobConfig& config) {
 
 void Switch::remove_job(std::uint64_t epoch) {
   last_ = nullptr;
-  if (const auto removed = jobs_.extract(epoch)) long_queue_ -= removed.mapped()->long_queue();
+  if (const auto removed = jobs_.extract(epoch)) {
+    long_queue_ -= removed.mapped()->long_queue();
+    if (config_.chip) chip_.free_job(removed.mapped()->chip_number);
+  }
   for (SlotState& slot : slots_) {
     if (slot.used && slot.job_epoch == epoch) deallocate(slot);
   }
@@ -244,7 +264,7 @@ void Switch::on_packets(std::span<const RxView> packets, bool congested, Time no
 
 void Switch::on_unknown_job(const RxView& packet, const Common& common, Time now, Sink& sink) {
   ++counters_.unknown_job;
-  if (common.type != Type::gradient) return;
+  if (common.type != Type::gradient || config_.chip) return;
   if (!unknown_job_budget_.take(now)) return;
   ++counters_.unknown_job_replies;
   wire::atp::write_unknown_job(sink.datagram(packet.source, wire::atp::common_bytes), common);
@@ -261,12 +281,15 @@ void Switch::on_gradient(const RxView& packet, const Common& common, bool conges
   GradientPacket gradient;
   const auto position = believe(*job, packet, common, gradient);
   if (!position) return;
+  // It can neither check a checksum nor write one, and reads one form of the header.
+  if (config_.chip && (!common.unchecked || gradient.directions.broad())) return job->drop(counters.dropped_shape, packet);
   if (packet.congested || congested) gradient.common.ecn = true;
   if (gradient.common.ecn) ++counters.marked;
   if (common.direct) {
     ++counters.direct_passed;
     return pass_on(*job, packet, gradient, sink);
   }
+  if (config_.chip) return on_gradient_at_chip(*job, packet, gradient, *position, now, sink);
   SlotState& slot = slot_of(*job, common);
   const bool ours = slot.used && slot.job_epoch == common.job_epoch && slot.sequence == common.sequence;  // Fig. 7, 1
   if (ours && slot.signature != common.signature) {
@@ -318,6 +341,106 @@ Switch::SlotState& Switch::slot_of(const Job& job, const Common& common) {
     ++counters_.reclaimed;
   }
   return slot;
+}
+
+// ---- at a chip
+
+std::string chip_refuses(const SwitchJobConfig& config) {
+  if (config.rules != Rules::chip) {
+    return "the chip profile requires --rules chip at the job's parameter server";
+  }
+  if (config.packet_elements != 64 && config.packet_elements != 256) {
+    return "the chip profile takes packets of 64 or 256 elements, and the job's have " +
+           std::to_string(config.packet_elements);
+  }
+  if (config.children.size() > atp_chip_children) {
+    return "the chip profile takes " + std::to_string(atp_chip_children) + " ranks and switches next to a switch, and " +
+           std::to_string(config.children.size()) + " are next to this one";
+  }
+  return "";
+}
+
+// A chip's control plane gives a number again as late as possible.
+std::uint32_t Switch::next_chip_number() {
+  const auto taken = [&](std::uint32_t number) {
+    return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job.second->chip_number == number; });
+  };
+  do {
+    chip_jobs_ = chip_jobs_ % UINT16_MAX + 1;
+  } while (taken(chip_jobs_));
+  return chip_jobs_;
+}
+
+void Switch::on_gradient_at_chip(Job& job, const RxView& packet, GradientPacket& gradient, std::uint32_t position, Time now,
+                                 Sink& sink) {
+  if (now - swept_ >= config_.abandoned_after) {  // the control plane
+    swept_ = now;
+    counters_.reclaimed += chip_.sweep();
+  }
+  SwitchJobCounters& counters = job.counters;
+  const Common common = gradient.common;
+  const std::size_t slot = common.index % chip_.size();
+  const ChipPacket met{job.chip_high(common.sequence),
+                       static_cast<std::uint32_t>(common.sequence),
+                       common.signature,
+                       std::uint32_t{1} << position,
+                       job.config.window,
+                       common.resend};
+  if (common.sequence >= atp_chip_sequences || common.elements != job.config.packet_elements || common.wide ||
+      (common.resend && job.config.level > 0)) {
+    // Above the first level what is left of a sum goes past it: the others' bits stand for whole racks.
+    if (common.resend) free_chip_slot(job, common);
+    gradient.common.resend = true;
+    ++counters.resends_passed;
+    return pass_on(job, packet, gradient, sink);
+  }
+  // Both passes, one right after the other.
+  std::byte* const sums = memory_.data() + slot * slot_bytes_ + gradient_at;
+  const ChipSlots::Meeting first = chip_.meet(slot, 0, met);
+  if (!first.joins) {
+    ++(!first.agrees ? counters.mismatch_passed : common.resend ? counters.resends_passed : counters.collisions);
+    gradient.common.resend = true;
+    gradient.common.collision = first.agrees && !common.resend;
+    return pass_on(job, packet, gradient, sink);
+  }
+  ChipSlots::add(0, first, gradient.payload, sums);
+  const ChipSlots::Meeting second = chip_.meet(slot, 1, met);
+  ChipSlots::add(1, second, gradient.payload, sums);
+  chip_.note(slot, second, {common.ecn, common.overflow, common.exponent});
+  ++(common.resend ? counters.resends_merged : first.adds ? counters.added : counters.repeats_silent);
+  if (first.stores && !common.resend) ++counters.allocated;
+  if (common.resend) ++counters.deallocated;
+  const std::uint32_t everyone = atp_chip_everyone(static_cast<std::uint32_t>(job.config.children.size()));
+  if (!ChipSlots::goes_up(first, second, common.resend, everyone)) return;
+  if (second.bitmap == everyone) ++counters.completed;
+  send_up_at_chip(job, slot, gradient, second.bitmap, sink);
+}
+
+// In the packet that came last.
+void Switch::send_up_at_chip(const Job& job, std::size_t slot, const GradientPacket& gradient, std::uint32_t bitmap,
+                             Sink& sink) const {
+  Common common = gradient.common;
+  const ChipSlots::Flags& flags = chip_.flags(slot);
+  common.ecn = flags.ecn;
+  common.overflow = flags.overflow;
+  common.exponent = flags.exponent;
+  common.rank_epoch = job.config.folded_epochs;
+  wire::atp::Directions directions = gradient.directions;
+  directions.set(job.config.level, Children::from_words({bitmap}));
+  directions.level = job.config.next_level;
+  const std::span<std::byte> sum = sink.datagram(job.config.parent, wire::atp::gradient_bytes(common, directions));
+  wire::atp::write_gradient_header(sum, common, directions);
+  std::memcpy(sum.data() + wire::atp::header_bytes(directions), memory_.data() + slot * slot_bytes_ + gradient_at,
+              std::size_t{common.elements} * 4);
+  wire::atp::seal(sum);
+}
+
+void Switch::free_chip_slot(Job& job, const Common& common) {
+  const std::size_t slot = common.index % chip_.size();
+  const auto low = static_cast<std::uint32_t>(common.sequence);
+  bool held = false;
+  for (std::size_t half = 0; half < 2; ++half) held |= chip_.leave(slot, half, job.chip_high(common.sequence), low);
+  if (held) ++job.counters.deallocated;
 }
 
 // Fig. 17
@@ -536,6 +659,18 @@ void Switch::pass_on(const Job& job, const RxView& packet, const GradientPacket&
   wire::atp::seal(copy);
 }
 
+// Of the chunk that a parameter packet, an ask or a done is about; or an abandoned one.
+void Switch::free_slot(Job& job, SlotState& slot, const Common& common, Time now) {
+  if (!slot.used) return;
+  if (slot.job_epoch == common.job_epoch && slot.sequence == common.sequence) {
+    deallocate(slot);
+    ++job.counters.deallocated;
+  } else if (now - slot.updated >= config_.abandoned_after) {
+    deallocate(slot);
+    ++counters_.reclaimed;
+  }
+}
+
 // Fig. 7, 8 and §3.7: a parameter packet frees its slot, or an abandoned one, and goes on to all children.
 void Switch::on_parameter(const RxView& packet, const Common& common, bool congested, Time now, Sink& sink) {
   Job* const job = find(common.job_epoch);
@@ -550,15 +685,10 @@ void Switch::on_parameter(const RxView& packet, const Common& common, bool conge
       common.elements > job->config.packet_elements) {
     return job->drop(counters.dropped_shape, packet);
   }
-  SlotState& slot = slots_[common.index % slots_.size()];
-  if (slot.used) {
-    if (slot.job_epoch == common.job_epoch && slot.sequence == common.sequence) {
-      deallocate(slot);
-      ++counters.deallocated;
-    } else if (now - slot.updated >= config_.abandoned_after) {
-      deallocate(slot);
-      ++counters_.reclaimed;
-    }
+  if (config_.chip) {
+    free_chip_slot(*job, common);
+  } else {
+    free_slot(*job, slots_[common.index % slots_.size()], common, now);
   }
   std::span<const Endpoint> to = job->everybody;
   switch (common.type) {
@@ -603,6 +733,10 @@ const SwitchJobCounters* Switch::job_counters(std::uint64_t epoch) const {
 }
 
 std::uint32_t Switch::slots_in_use(std::uint64_t epoch) const {
+  if (config_.chip) {
+    const auto found = jobs_.find(epoch);
+    return found == jobs_.end() ? 0 : chip_.in_use(found->second->chip_number);
+  }
   return static_cast<std::uint32_t>(std::count_if(
       slots_.begin(), slots_.end(), [&](const SlotState& slot) { return slot.used && slot.job_epoch == epoch; }));
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "base/packet_io.h"
 #include "base/reply_budget.h"
 #include "base/time.h"
+#include "protocol/atp/chip_slots.h"
 #include "protocol/atp/numbers.h"
 #include "wire/atp.h"
 
@@ -26,6 +28,7 @@ struct SwitchConfig {
   std::uint32_t slots = 1024;                          // shared by all jobs
   std::uint32_t packet_elements = 2048;                // the longest chunk that a slot holds
   Duration abandoned_after = std::chrono::seconds(1);  // §3.7: the age at which any parameter packet frees a slot
+  bool chip = false;                                   // chip_slots.h in place of Figures 7 and 17 in software
 };
 
 // A contributor to a switch: a rank or another switch.
@@ -121,6 +124,9 @@ struct SwitchCounters {
   [[nodiscard]] std::uint64_t strangers() const { return outcomes(*this); }
 };
 
+// Why a chip cannot sum this job's packets; empty: it can.
+[[nodiscard]] std::string chip_refuses(const SwitchJobConfig& config);
+
 class Switch {
  public:
   [[nodiscard]] static std::size_t memory_bytes(const SwitchConfig& config);
@@ -140,7 +146,7 @@ class Switch {
   // All state that determines responses to packets, for comparing and hashing: no times, no counters.
   void append_state(std::vector<std::byte>& out) const;
 
-  // False: the epoch is in use, or the job's chunks do not fit into a slot.
+  // False: the epoch is in use, or the job's chunks do not fit into a slot. At a chip: or it has too many children.
   [[nodiscard]] bool add_job(const SwitchJobConfig& config);
   // The job's parent or children have new endpoints, or first become known. False: the job is unknown, or another field of
   // the configuration differs. Safe at any time between two calls of on_packets: slots know children by position, and
@@ -159,7 +165,7 @@ class Switch {
   [[nodiscard]] const SwitchJobCounters* job_counters(std::uint64_t epoch) const;
   [[nodiscard]] const DropSources<SwitchJobCounters>* drop_sources(std::uint64_t epoch) const;
   [[nodiscard]] const SwitchCounters& counters() const { return counters_; }
-  [[nodiscard]] std::uint32_t slots_in_use() const { return in_use_; }
+  [[nodiscard]] std::uint32_t slots_in_use() const { return config_.chip ? chip_.in_use() : in_use_; }
   [[nodiscard]] std::uint32_t slots_in_use(std::uint64_t epoch) const;
 
  private:
@@ -171,6 +177,13 @@ class Switch {
   [[nodiscard]] static std::optional<std::uint32_t> believe(Job& job, const RxView& packet, const wire::atp::Common& common,
                                                             wire::atp::GradientPacket& gradient);
   [[nodiscard]] SlotState& slot_of(const Job& job, const wire::atp::Common& common);
+  void on_gradient_at_chip(Job& job, const RxView& packet, wire::atp::GradientPacket& gradient, std::uint32_t position,
+                           Time now, Sink& sink);
+  void send_up_at_chip(const Job& job, std::size_t slot, const wire::atp::GradientPacket& gradient, std::uint32_t bitmap,
+                       Sink& sink) const;
+  [[nodiscard]] std::uint32_t next_chip_number();
+  void free_chip_slot(Job& job, const wire::atp::Common& common);
+  void free_slot(Job& job, SlotState& slot, const wire::atp::Common& common, Time now);
   void on_resend(Job& job, SlotState& slot, const RxView& packet, const wire::atp::GradientPacket& gradient,
                  std::uint32_t position, Time now, Sink& sink);
   void on_plain_resend(Job& job, SlotState& slot, const RxView& packet, const wire::atp::GradientPacket& gradient,
@@ -204,6 +217,9 @@ class Switch {
   std::size_t slot_bytes_ = 0;
   std::vector<SlotState> slots_;
   std::uint32_t in_use_ = 0;
+  ChipSlots chip_;  // in place of slots_
+  std::uint32_t chip_jobs_ = 0;
+  Time swept_{};
   std::unordered_map<std::uint64_t, std::unique_ptr<Job>> jobs_;
   Job* last_ = nullptr;  // the job of the previous packet: packets of one job come in trains
   SwitchCounters counters_;

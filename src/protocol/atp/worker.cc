@@ -72,6 +72,16 @@ struct Chunk {
   Time told_at{};                             // the last time
 };
 
+// Whether no value is beyond what a chip can add up without looking (largest_of()).
+bool all_within(const std::byte* values, std::uint32_t elements, std::uint32_t ranks) {
+  const auto most = static_cast<std::int32_t>(largest_of(ranks));
+  for (std::uint32_t i = 0; i < elements; ++i) {
+    const auto value = static_cast<std::int32_t>(load_le<std::uint32_t>(values + std::size_t{i} * 4));
+    if (value > most || value < -most) return false;
+  }
+  return true;
+}
+
 // Whether results hold the sums of several switches.
 bool in_tree(const wire::atp::Directions& path) {
   return std::any_of(path.fan_in().begin() + path.level + 1, path.fan_in().end(),
@@ -259,21 +269,24 @@ struct Worker::Impl {
     common.rank_epoch = config.rank_epoch;
     common.signature = active.signature;
     common.index = chunk.index;
-    common.elements = stream::contributes(active.operation, config.rank) ? chunk.elements : std::uint16_t{0};
+    const std::uint16_t given = stream::contributes(active.operation, config.rank) ? chunk.elements : std::uint16_t{0};
+    common.elements = sent_of(given);
     common.exponent = chunk.floats ? chunk.own : chunk.ahead;
     const std::span<std::byte> packet =
         sink.datagram(bypassing ? config.server : config.first_hop, wire::atp::gradient_bytes(common, config.path));
     std::byte* const payload = packet.data() + wire::atp::header_bytes(config.path);
     if (chunk.floats) {
-      codec.encode_floats(active.operation, chunk.offset, common.elements, payload);
+      codec.encode_floats(active.operation, chunk.offset, given, payload);
       ++counters.floats_sent;
     } else {
       // Where the ranks have not announced their exponents, all send at the largest scale, and one that knows better says
       // so.
-      if (chunk.transmissions == 0) codec.examine(active.operation, chunk.offset, common.elements, chunk.exponent);
+      if (chunk.transmissions == 0) codec.examine(active.operation, chunk.offset, given, chunk.exponent);
       const bool fits = chunk.exponent != 0 || scale_for(chunk.own, config.world_size) == largest_scale;
-      common.overflow = !codec.encode(active.operation, chunk.offset, common.elements, chunk.exponent, payload) || !fits;
+      common.overflow = !codec.encode(active.operation, chunk.offset, given, chunk.exponent, payload) || !fits ||
+                        (for_chip() && uses_scale(active.operation) && !all_within(payload, given, config.world_size));
     }
+    std::memset(payload + std::size_t{given} * 4, 0, std::size_t{common.elements} * 4 - std::size_t{given} * 4);
     wire::atp::write_gradient_header(packet, common, config.path);
     wire::atp::seal(packet);
     chunk.order = overtaken.open(static_cast<std::uint32_t>(&chunk - chunks.data()));
@@ -323,6 +336,11 @@ struct Worker::Impl {
   }
 
   [[nodiscard]] bool plain() const { return config.rules == Rules::paper; }
+  [[nodiscard]] bool for_chip() const { return config.rules == Rules::chip; }
+  // A chip takes packets of one length, from ranks that give nothing too: what is behind their values is 0.
+  [[nodiscard]] std::uint16_t sent_of(std::uint16_t given) const {
+    return for_chip() ? static_cast<std::uint16_t>(config.packet_elements) : given;
+  }
 
   void leave_switches_out(Time now) {
     if (bypassing || config.first_hop == config.server) return;
@@ -421,7 +439,7 @@ struct Worker::Impl {
       return ParseError::none;
     }
     ActiveOperation& active = at(chunk->operation);
-    if (common.signature != active.signature || common.elements != chunk->elements ||
+    if (common.signature != active.signature || common.elements != sent_of(chunk->elements) ||
         ((common.floats || common.exponent != 0) && !uses_scale(active.operation))) {
       return ParseError::field;
     }

@@ -18,6 +18,14 @@
 
 namespace netsum::switchml {
 
+// All ranks repeat whatever waits, as nobody is told that only others are missing. Each does so at another moment, and at
+// another one each time: a short queue would drop the same ranks' packets for ever.
+[[nodiscard]] inline std::size_t moment_of(const WorkerConfig& config, const Slot& slot) {
+  const std::uint64_t which = std::uint64_t{config.rank} << 48 | std::uint64_t{config.lane} << 40 |
+                              std::uint64_t{slot.header.slot} << 20 | slot.transmissions;
+  return static_cast<std::size_t>(which * 0x9e3779b97f4a7c15ULL >> 59);
+}
+
 class ChipProfile {
  public:
   explicit ChipProfile(const WorkerConfig& config)
@@ -97,13 +105,7 @@ class ChipProfile {
   }
 
   [[nodiscard]] bool tells_of_losses() const { return false; }
-  // All ranks repeat whatever waits, as nobody is told that only others are missing. Each does so at another moment, and at
-  // another one each time: a short queue would drop the same ranks' packets for ever.
-  [[nodiscard]] std::size_t moment(const Slot& slot) const {
-    const std::uint64_t which = std::uint64_t{config_.rank} << 48 | std::uint64_t{config_.lane} << 40 |
-                                std::uint64_t{slot.header.slot} << 20 | slot.transmissions;
-    return static_cast<std::size_t>(which * 0x9e3779b97f4a7c15ULL >> 59);
-  }
+  [[nodiscard]] std::size_t moment(const Slot& slot) const { return moment_of(config_, slot); }
 
   // Which a result must have; another profile's has the chunk's name.
   void append_state(const Slot& slot, std::vector<std::byte>& out) const { append_bytes(out, slot.number); }

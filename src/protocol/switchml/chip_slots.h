@@ -118,6 +118,7 @@ class BasicChipSlots {
   }
   [[nodiscard]] const Exponents& exponents(const ChipRound& of) const { return units_[index(of)].exponents; }
 
+  [[nodiscard]] bool is_done(const ChipRound& of) const { return Rule::is_done(units_[index(of)].done, 2 * of.round); }
   [[nodiscard]] bool is_early(const ChipRound& of) const { return chip_is_early(&units_[index(of)].gate, 2 * of.round); }
   [[nodiscard]] std::size_t size() const { return units_.size(); }  // versions of slots, by index()
   [[nodiscard]] bool is_open(std::size_t number) const { return chip_is_open(&units_[number].gate); }

@@ -13,6 +13,7 @@
 #include "protocol/switchml/chip_profile.h"
 #include "protocol/switchml/chunk_codec.h"
 #include "protocol/switchml/in_flight.h"
+#include "protocol/switchml/rdma_profile.h"
 #include "protocol/switchml/software_profile.h"
 #include "stream/operation.h"
 
@@ -71,9 +72,10 @@ class Profile {
   }
 
  private:
-  using Kind = std::variant<SoftwareProfile, ChipProfile>;
+  using Kind = std::variant<SoftwareProfile, ChipProfile, RdmaProfile>;
 
   [[nodiscard]] static Kind kind_of(const WorkerConfig& config) {
+    if (config.rdma) return Kind(std::in_place_type<RdmaProfile>, config);
     if (config.chip) return Kind(std::in_place_type<ChipProfile>, config);
     return Kind(std::in_place_type<SoftwareProfile>, config);
   }

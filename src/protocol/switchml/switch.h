@@ -85,6 +85,7 @@ struct JobCounters {
   std::uint64_t dropped_early = 0;       // a newer identity while the slot's chunk is incomplete (protocol error)
   std::uint64_t dropped_mismatch = 0;    // another signature
   std::uint64_t dropped_rank = 0, dropped_rank_epoch = 0, dropped_source = 0, dropped_slot = 0, dropped_shape = 0;
+  std::uint64_t dropped_gap = 0;     // of a message over UC, with a packet before it missing
   std::uint64_t dropped_seal = 0;    // no seal, or one that is not a member's
   std::uint64_t dropped_trains = 0;  // several packets that the kernel merged, before an XDP program; counts no packet
 
@@ -124,6 +125,7 @@ struct JobCounters {
         {"dropped_source", &C::dropped_source, outcome},
         {"dropped_slot", &C::dropped_slot, outcome},
         {"dropped_shape", &C::dropped_shape, outcome},
+        {"dropped_gap", &C::dropped_gap, outcome},
         {"dropped_seal", &C::dropped_seal, outcome},
         {"dropped_trains", &C::dropped_trains, other},
     });

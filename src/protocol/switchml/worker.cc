@@ -28,8 +28,9 @@ struct Worker::Impl {
   explicit Impl(const WorkerConfig& c)
       : config(c),
         profile(c),
-        in_flight(c.slots, c.chip ? 1 : windows, c.operations),
-        samples(c.in_tree ? stream::answers_in_tree : 1),
+        in_flight(c.slots, c.numbered() ? 1 : windows, c.operations),
+        // A message is lost with any of its packets, as a packet on any of several links.
+        samples(c.in_tree || c.rdma ? stream::answers_in_tree : 1),
         timer(c.initial_timeout, c.min_timeout, c.max_timeout, samples) {
     completed.reserve(c.operations);
   }
@@ -66,7 +67,7 @@ struct Worker::Impl {
   [[nodiscard]] std::uint64_t group_of(const ActiveOperation& active) const {
     const stream::Collective collective = active.operation.collective;
     const bool to_some = collective == stream::Collective::reduce || collective == stream::Collective::reduce_scatter;
-    if (config.chip || !(to_some || stream::spreads(active.operation))) return 1;
+    if (config.numbered() || !(to_some || stream::spreads(active.operation))) return 1;
     const std::uint32_t suits = std::min({std::max(4U, config.slots / 16), config.slots / 4, wire::switchml::Run::most});
     const std::uint64_t most = std::max(1U, config.group != 0 ? config.group : suits);
     return std::bit_floor(std::min(most, active.stripes.in_a_row()));

@@ -4,6 +4,7 @@
 // its result arrives. No I/O, no clock, no allocation per packet.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,8 +42,11 @@ struct WorkerConfig {
   bool in_tree = false;                              // the aggregator is a switch with a parent
   bool checksums = true;                             // false: the aggregator is on this host; packets never leave its memory
   bool chip = false;                                 // the aggregator has the chip profile (docs/protocol-switchml-chip.md)
-  std::uint32_t member = 0;                          // in the chip profile: this rank's number among its switch's members
-  std::uint32_t last_round = wire::chip::max_round;  // of a slot version, in the chip profile; fewer in tests
+  std::uint32_t member = 0;                          // there and over UC: this rank's number among its switch's members
+  std::uint32_t last_round = wire::chip::max_round;  // of a slot version, there and over UC; fewer in tests
+  // Over UC queue pairs (docs/protocol-switchml-rdma.md): from this host's address. A slot is a queue pair, and
+  // `packet_elements` are a longest message's.
+  std::optional<std::array<std::uint8_t, 16>> rdma{};
   // Of a job whose packets are sealed: `results` of all ranks, `keys` of this one; none: the aggregator is on this host.
   PacketSecurity security = PacketSecurity::none;
   seal::PacketKey results{};
@@ -54,16 +58,21 @@ struct WorkerConfig {
   Duration max_timeout = std::chrono::milliseconds(250);
   Duration held_timeout = std::chrono::seconds(1);  // after "have yours": the switch waits for other ranks
   std::size_t operations = 256;                     // pending at once
+
+  // The switch tells rounds by their numbers, and adds nothing but integers.
+  [[nodiscard]] bool numbered() const { return chip || rdma.has_value(); }
 };
 
 struct WorkerCounters {
   std::uint64_t contributions = 0, retransmissions = 0, exponent_rounds = 0;
   std::uint64_t runs_sent = 0;  // of `contributions` without values, several in one packet: packets
   std::uint64_t results = 0;
-  std::uint64_t in_runs = 0;  // of several chunks' answers in a packet, all but one
-  std::uint64_t waiting = 0;  // "have yours"
-  std::uint64_t losses = 0;   // "yours is missing"
-  std::uint64_t stale = 0;    // of any type; no slot waits for it any more
+  std::uint64_t in_runs = 0;          // of several chunks' answers in a packet, all but one
+  std::uint64_t message_packets = 0;  // of results' messages, all but the last
+  std::uint64_t gaps = 0;             // of messages with a packet before them missing
+  std::uint64_t waiting = 0;          // "have yours"
+  std::uint64_t losses = 0;           // "yours is missing"
+  std::uint64_t stale = 0;            // of any type; no slot waits for it any more
   std::uint64_t mismatch = 0, unknown_job = 0;
   std::uint64_t malformed[wire::parse_error_kinds] = {};
   std::uint64_t foreign = 0;     // other source, job or membership
@@ -79,6 +88,8 @@ struct WorkerCounters {
         {"runs_sent", &C::runs_sent, other},
         {"results", &C::results, outcome},
         {"in_runs", &C::in_runs, more},
+        {"message_packets", &C::message_packets, outcome},
+        {"gaps", &C::gaps, outcome},
         {"waiting", &C::waiting, outcome},
         {"losses", &C::losses, outcome},
         {"stale", &C::stale, outcome},
