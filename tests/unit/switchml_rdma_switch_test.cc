@@ -228,6 +228,19 @@ TEST_F(RdmaSwitchTest, TellsAllRanksOfCallsThatDiffer) {
   EXPECT_EQ(longest, counters().dropped_mismatch);
 }
 
+// Nobody takes for a sum what a rank with a shorter message has not added to.
+TEST_F(RdmaSwitchTest, TellsThoseWithLongerMessagesToo) {
+  message({.rank = 0}, 0);
+  message({.rank = 1, .packets = 1, .call = 6}, 0, 0, 1);
+  const auto results = take_results();
+  ASSERT_EQ(longest + 1U, results.size());
+  for (const Result& each : results) {
+    if (each.opcode == Opcode::uc_write_last_immediate || each.opcode == Opcode::uc_write_only_immediate) {
+      EXPECT_EQ((rdma::Immediate{0, {rdma::differing, 1}}), each.immediate);
+    }
+  }
+}
+
 TEST_F(RdmaSwitchTest, RefusesWhatIsNoMessageOfTheJob) {
   const Sent sent{.rank = 0};
   receive(packet_of(sent), 1, host(1));

@@ -234,7 +234,12 @@ void RdmaSwitch::contribute(Job& job, End& end, const RxView& from, const wire::
     // A round is in all of a message's slots, also where this one is shorter: then it passes through the others empty.
     for (std::uint32_t rest = number + 1; last && rest < job.longest; ++rest) {
       const ChipRound empty = message.round_of(of.slot + rest - number);
-      if (job.slots.consume(empty, end.member).accepted) static_cast<void>(job.slots.harvest(empty));
+      const auto left_out = job.slots.consume(empty, end.member);
+      Job::Note& other = job.notes[ChipSlots::index(empty)];
+      if (left_out.first) other = {message.number, note.call, note.member, note.differs, other.sent_in_batch};
+      // Somebody's message is longer, so the calls differ, and what is in the slot is no sum.
+      if (left_out.accepted && !left_out.first && other.number == message.number) other.differs = end.member;
+      if (left_out.accepted) static_cast<void>(job.slots.harvest(empty));
     }
     for (std::uint32_t member = 0; member < job.ends.size(); ++member) {
       End& other = job.pair(member, end.queue);
