@@ -14,25 +14,26 @@ class SharedList {
  public:
   using const_iterator = typename std::vector<Value>::const_iterator;
 
-  SharedList() = default;
+  SharedList() : SharedList(std::vector<Value>()) {}
   SharedList(std::vector<Value> values)  // NOLINT(google-explicit-constructor): it takes a vector's place
-      : values_(values.empty() ? nullptr : std::make_shared<const std::vector<Value>>(std::move(values))) {}
+      : values_(std::make_shared<const std::vector<Value>>(std::move(values))) {}
   SharedList(std::initializer_list<Value> values) : SharedList(std::vector<Value>(values)) {}
 
-  operator const std::vector<Value>&() const {  // NOLINT(google-explicit-constructor)
-    static const std::vector<Value> none;
-    return values_ ? *values_ : none;
-  }
+  // Moved from, it would have no values.
+  SharedList(const SharedList&) = default;
+  SharedList& operator=(const SharedList&) = default;
+
+  operator const std::vector<Value>&() const { return *values_; }  // NOLINT(google-explicit-constructor)
   [[nodiscard]] const std::vector<Value>& values() const { return *this; }
   [[nodiscard]] std::size_t size() const { return values().size(); }
-  [[nodiscard]] bool empty() const { return !values_; }
+  [[nodiscard]] bool empty() const { return values_->empty(); }
   [[nodiscard]] const_iterator begin() const { return values().begin(); }
   [[nodiscard]] const_iterator end() const { return values().end(); }
   [[nodiscard]] const Value& operator[](std::size_t place) const { return (*values_)[place]; }
   bool operator==(const SharedList& other) const { return values() == other.values(); }
 
  private:
-  std::shared_ptr<const std::vector<Value>> values_;  // none: empty
+  std::shared_ptr<const std::vector<Value>> values_;
 };
 
 }  // namespace netsum
