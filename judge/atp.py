@@ -224,7 +224,9 @@ class Judge(Verdicts):
             if flags & BROAD and len(data) >= 48:
                 header = 48 + 4 * sum(max(1, (fan + 31) // 32) for fan in struct.unpack_from("<4H", data, 40))
             return header + 4 * elements + (4 * ((elements + 1) // 2) if flags & WIDE else 0)
-        return (44 + 4 * elements, 44, 44, 168, 52, 40)[kind - 2]
+        # "waiting" has bits of 1,024 ranks, or of 4,096 if one of the others is missing.
+        waiting = 168 if len(data) < 552 or not any(data[168:552]) else 552
+        return (44 + 4 * elements, 44, 44, waiting, 52, 40)[kind - 2]
 
     # ---- towards the server
 
@@ -456,7 +458,7 @@ class Judge(Verdicts):
             values = [numpy.frombuffer(p.values, "<f4").astype(numpy.float64) if p.elements else numpy.zeros(len(found)) for p in parts]
             scale, largest = 1e8, max(part.exponent for part in parts)
             if largest:
-                bits = (count - 1).bit_length() + (count in (256, 512, 1024))
+                bits = (count - 1).bit_length() + (count in (256, 512, 1024, 2048, 4096))
                 scale = min(scale, 2.0**(31 - bits - (largest - 126)))
             divisor = count if parts[0].flags & AVERAGE else 1
             scaled = [numpy.rint(v * scale) for v in values]

@@ -108,7 +108,7 @@ struct Options {
   // the earlier job at once, if its processes died without leaving it, and ranks of an earlier one are refused.
   std::uint64_t generation = 0;
   std::uint32_t rank = 0;        // 0 ... world_size-1
-  std::uint32_t world_size = 1;  // 1 ... 4096, or 1024 (ATP, NetReduce)
+  std::uint32_t world_size = 1;  // 1 ... 4096
   // SwitchML: a multiple of 64 up to 1024, or of 256 up to 15360, of 32 bits: packets of 16-bit floats hold twice as many.
   // ATP: 1 to 10880, and no more than a slot of its switch holds. NetReduce: 64 to 1024, a power of two: RoCE's path MTU in
   // elements of 4 bytes. 0: the most that all ranks' paths carry.

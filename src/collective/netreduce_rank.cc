@@ -1,6 +1,7 @@
 // NetReduce at the rank: rings of RoCEv2 connections through the aggregators, by netsum's own endpoint over UDP, or by RDMA
 // hardware through a bump in the wire.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "collective/rank_protocol.h"
@@ -138,9 +139,10 @@ class UdpRingRank final : public RingRank {
     reach.packet_elements = options().packet_elements;
     if (reach.packet_elements != 0) return reach;
     // A slot holds a packet of every rank: the longest ones of many ranks would not fit into a switch's default slots.
-    constexpr std::uint32_t of_all_ranks = 1 << 20, least = 1024;
-    reach.packet_elements = std::min(wire::roce::max_tunnel_mtu / 4,
-                                     std::max(least, of_all_ranks / std::max(1U, options().world_size) / least * least));
+    constexpr std::uint32_t of_all_ranks = 1 << 20, unit = 1024;
+    const std::uint32_t each = of_all_ranks / std::max(1U, options().world_size);
+    reach.packet_elements =
+        std::min(wire::roce::max_tunnel_mtu / 4, each < unit ? std::bit_floor(each) : each / unit * unit);
     for (const Site& site : reach.sites) {
       const Lane& lane = site.lanes.front();
       const bool near = is_near_alone(lane.aggregator) && (!tree || is_near_alone(reach.hop.lanes.front()));

@@ -26,6 +26,7 @@
 
 #include "base/bitmap.h"
 #include "base/endpoint.h"
+#include "base/shared_list.h"
 #include "encoding/bytes.h"
 #include "encoding/parsed.h"
 #include "netsum/types.h"
@@ -131,6 +132,11 @@ class Writer {
     } else {
       for (Value& value : values) message(tag, name, value);
     }
+  }
+  template <class Value>
+  void list(std::uint32_t tag, const char* name, SharedList<Value>& values, std::size_t most) {
+    std::vector<Value> copy = values;
+    list(tag, name, copy, most);
   }
   template <class Value>
   void lists(std::uint32_t tag, const char* name, std::vector<std::vector<Value>>& values, std::size_t, std::size_t most) {
@@ -248,6 +254,17 @@ class Reader {
       }
     }
   }
+  // Of numbers: all of them in one field.
+  template <class Value>
+  void list(std::uint32_t tag, const char* name, SharedList<Value>& values, std::size_t most) {
+    static_assert(is_number<Value>);
+    if (tag_ == 0) return void(values = {});
+    if (tag_ != tag) return;
+    if (!values.empty()) throw Nonsense{std::string(name) + " is there twice"};
+    std::vector<Value> read;
+    list(tag, name, read, most);
+    values = std::move(read);
+  }
   template <class Value>
   void lists(std::uint32_t tag, const char* name, std::vector<std::vector<Value>>& values, std::size_t most,
              std::size_t most_inner) {
@@ -351,6 +368,11 @@ class Layout {
   template <class Value>
   void list(std::uint32_t tag, const char* name, std::vector<Value>&, std::size_t most) {
     add(tag, name, std::to_string(most) + " times " + of_value<Value>());
+  }
+  template <class Value>
+  void list(std::uint32_t tag, const char* name, SharedList<Value>&, std::size_t most) {
+    std::vector<Value> values;
+    list(tag, name, values, most);
   }
   template <class Value>
   void lists(std::uint32_t tag, const char* name, std::vector<std::vector<Value>>&, std::size_t most, std::size_t inner) {

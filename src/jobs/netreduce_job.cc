@@ -55,6 +55,7 @@ void fields(Archive& a, RingGrant& m) {
   a.number(1, "message_packets", m.message_packets);
   a.lists(2, "members", m.members, max_world_size, session::most_lanes);
   a.list(3, "public_keys", m.public_keys, seal::most_private_ranks);
+  a.number(4, "first", m.first);
 }
 
 std::string netreduce_layout() {
@@ -125,7 +126,8 @@ std::string wrong_ranks(std::size_t members, std::size_t ranks) {
 
 constexpr char oversized[] = "the number or the first PSN of a queue pair has more than 24 bits";
 
-std::string check_members(std::span<const std::vector<netreduce::Member>> members, std::size_t lanes) {
+// `whole`: they are all of the ring's, in a row from rank 0 on.
+std::string check_members(std::span<const std::vector<netreduce::Member>> members, std::size_t lanes, bool whole) {
   for (const auto& of_rank : members) {
     if (of_rank.size() != lanes) {
       return "a rank has " + std::to_string(of_rank.size()) + " queue pairs for " + std::to_string(lanes) + " lanes";
@@ -134,7 +136,7 @@ std::string check_members(std::span<const std::vector<netreduce::Member>> member
   }
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     std::set<netreduce::Connection> connections;
-    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    for (std::size_t rank = 0; rank + (whole ? 0 : 1) < members.size(); ++rank) {
       const netreduce::Member &own = members[rank][lane], &next = members[(rank + 1) % members.size()][lane];
       if (!connections.insert(netreduce::data_connection(own, next)).second ||
           !connections.insert(netreduce::answer_connection(own, next)).second) {
@@ -172,6 +174,30 @@ std::string clash(const RingGrant& grant, const std::vector<const session::OwnPa
             std::to_string((rank + 1) % grant.members.size()) + " on lane " + std::to_string(lane) + " is in use already";
   });
   return error;
+}
+
+// A rank needs its own queue pairs and its neighbours'.
+constexpr std::uint32_t most_told = 3;
+
+std::uint32_t first_told(std::uint32_t rank, std::uint32_t ranks) {
+  return ranks <= most_told ? 0 : predecessor_of(rank, ranks);
+}
+
+std::vector<session::OwnPart> shares_of(const session::OwnPart& own, std::uint32_t ranks) {
+  const RingGrant whole = checked_part<RingGrant>(own);
+  std::vector<session::OwnPart> shares;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    RingGrant share{whole.message_packets, {}, whole.public_keys, first_told(rank, ranks)};
+    for (std::uint32_t i = 0; i < std::min(most_told, ranks); ++i) {
+      share.members.push_back(whole.members[(share.first + i) % ranks]);
+    }
+    shares.push_back(written(share));
+  }
+  return shares;
+}
+
+const std::vector<netreduce::Member>& queue_pairs_of(const RingGrant& grant, std::uint32_t rank, std::uint32_t ranks) {
+  return grant.members[(rank + ranks - grant.first) % ranks];
 }
 
 session::Agreement agree_on_ring(const session::Gathered& gathered) {
@@ -239,9 +265,15 @@ std::string check_grant(const Admission& admission, const JoinRequest& asked) {
            std::to_string(ask.most_messages);
   }
   if (grant->message_packets == 0) return "the admission has messages of 0 packets";
-  if (grant->members.size() != asked.world_size) return wrong_ranks(grant->members.size(), asked.world_size);
-  if (std::string error = check_members(grant->members, admission.lanes); !error.empty()) return error;
-  if (!std::equal(grant->members[asked.rank].begin(), grant->members[asked.rank].end(), ask.members.begin())) {
+  const std::uint32_t ranks = asked.world_size, told = std::min(most_told, ranks);
+  if (grant->members.size() != told) return wrong_ranks(grant->members.size(), told);
+  if (grant->first != first_told(asked.rank, ranks)) {
+    return "the admission has the queue pairs of ranks from " + std::to_string(grant->first) + " on for rank " +
+           std::to_string(asked.rank);
+  }
+  if (std::string error = check_members(grant->members, admission.lanes, told == ranks); !error.empty()) return error;
+  const std::vector<netreduce::Member>& own = queue_pairs_of(*grant, asked.rank, ranks);
+  if (!std::equal(own.begin(), own.end(), ask.members.begin())) {
     return "the admission has other queue pairs for rank " + std::to_string(asked.rank) + " than the rank named";
   }
   return check_public_keys(grant->public_keys, ask.privacy, asked.rank, asked.world_size);
@@ -292,6 +324,7 @@ ProtocolRules netreduce_rules() {
     return netreduce::check(
         shape_of(terms.world_size, terms.slots, checked_part<RingGrant>(terms.own).message_packets, terms.packet_elements));
   };
+  own.shares = shares_of;
   own.check_admission = check_grant;
   return rules;
 }
@@ -368,7 +401,7 @@ TreeInstallation read_ring(const session::SwitchMessage& message, const Protocol
   TreeInstallation installation = read_tree(message, rules);
   const auto grant = encoding::parsed<RingGrant>(installation.start.admission.own, [&](const RingGrant& read) {
     const std::size_t ranks = installation.start.endpoints.size();
-    std::string error = read.members.size() == ranks ? check_members(read.members, installation.root.size())
+    std::string error = read.members.size() == ranks ? check_members(read.members, installation.root.size(), true)
                                                      : wrong_ranks(read.members.size(), ranks);
     if (!error.empty()) throw encoding::Nonsense{std::move(error)};
   });
@@ -429,20 +462,20 @@ JobView view_of(const netreduce::Accelerator& accelerator, std::uint64_t job_epo
 
 netreduce::RoceHostConfig host_config(const Admission& admission, const RingGrant& grant, std::uint32_t rank,
                                       std::size_t lane) {
-  const std::size_t ranks = grant.members.size();
+  const auto ranks = static_cast<std::uint32_t>(admission.rank_epochs.size());
   netreduce::RoceHostConfig config;
   config.worker.incarnation = incarnation_of(admission.job_epoch, lane);
   config.worker.ring = static_cast<std::uint32_t>(lane);
   config.worker.rank = rank;
-  config.worker.world_size = static_cast<std::uint32_t>(ranks);
+  config.worker.world_size = ranks;
   config.worker.window = admission.slots;
   config.buffers = 2 * netreduce::roomy_window(admission.slots, grant.message_packets);
   config.worker.message_packets = grant.message_packets;
   config.worker.mtu = mtu_of(admission.packet_elements);
   config.selective = true;
-  config.self = grant.members[rank][lane];
-  config.successor = grant.members[successor_of(rank, config.worker.world_size)][lane];
-  config.predecessor = grant.members[predecessor_of(rank, config.worker.world_size)][lane];
+  config.self = queue_pairs_of(grant, rank, ranks)[lane];
+  config.successor = queue_pairs_of(grant, successor_of(rank, ranks), ranks)[lane];
+  config.predecessor = queue_pairs_of(grant, predecessor_of(rank, ranks), ranks)[lane];
   return config;
 }
 

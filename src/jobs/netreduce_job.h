@@ -31,8 +31,9 @@ struct RingAsk {
 // What its job is granted.
 struct RingGrant {
   std::uint32_t message_packets = 0;
-  std::vector<std::vector<netreduce::Member>> members;  // [rank][lane]
+  std::vector<std::vector<netreduce::Member>> members;  // [rank][lane], around the ring from `first` on
   std::vector<std::string> public_keys{};               // by rank; none: sums are not private
+  std::uint32_t first = 0;  // a rank's share is it between its neighbours; of up to 3 ranks it has all
 };
 [[nodiscard]] session::OwnPart own_part(const RingAsk& ask);
 [[nodiscard]] session::OwnPart own_part(const RingGrant& grant);

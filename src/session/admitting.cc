@@ -141,7 +141,9 @@ Placement place(const Requests& ranks, const std::map<std::string, std::string>&
     }
     return index;
   };
-  for (const JoinRequest* const rank : ranks) placement.switch_of_rank.push_back(index_of(rank->switch_address));
+  std::vector<std::uint32_t> switch_of_rank;
+  for (const JoinRequest* const rank : ranks) switch_of_rank.push_back(index_of(rank->switch_address));
+  placement.switch_of_rank = std::move(switch_of_rank);
   return placement;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/bitmap.h"
 #include "base/endpoint.h"
+#include "base/shared_list.h"
 #include "base/time.h"
 #include "netsum/types.h"
 #include "seal/packet_key.h"
@@ -50,7 +51,7 @@ struct Placement {
 
   std::vector<std::string> switches;            // their addresses
   std::vector<std::uint32_t> parent_of_switch;  // the next one on the way to the aggregator, or at_server
-  std::vector<std::uint32_t> switch_of_rank;    // or at_server
+  SharedList<std::uint32_t> switch_of_rank;     // or at_server
 };
 // The ranks and switches next to a switch of the placement, or to the aggregator.
 [[nodiscard]] inline std::size_t neighbours_of(const Placement& placement, std::uint32_t at) {
@@ -165,7 +166,7 @@ using RankKeys = HopKeys;
 struct Admission {
   std::uint64_t job_epoch = 0;
   std::uint32_t rank_epoch = 0;
-  std::vector<std::uint32_t> rank_epochs;  // of all members, as all lists of ranks in here
+  SharedList<std::uint32_t> rank_epochs;  // of all members, as all lists of ranks in here
   std::uint32_t packet_elements = 0;
   std::uint32_t slots = 0;  // per lane
   std::uint32_t lanes = 1;  // the first ones of this rank
@@ -180,7 +181,7 @@ struct Admission {
   PacketSecurity security = PacketSecurity::none;  // of packets between hosts
   seal::PacketKey results;                         // seals what goes to all ranks, which all have it
   RankKeys keys;                                   // this rank's; none: its packets do without, as it is near
-  OwnPart own;                                     // the same for all ranks
+  OwnPart own;                                     // of all ranks, or a rank's share of it (ProtocolRules::Own::shares)
 };
 
 // A join's outcome: an admission (once all ranks are there), a refusal with its reason, or nothing yet.

@@ -24,6 +24,9 @@ Agreement agree(const ProtocolRules& rules, const Gathered& gathered) {
 std::string check_terms(const ProtocolRules& rules, const Terms& terms) {
   return rules.own && rules.own->check_terms ? rules.own->check_terms(terms) : "";
 }
+std::vector<OwnPart> shares(const ProtocolRules& rules, const OwnPart& own, std::uint32_t ranks) {
+  return rules.own && rules.own->shares ? rules.own->shares(own, ranks) : std::vector<OwnPart>();
+}
 std::string check_admission(const ProtocolRules& rules, const Admission& admission, const JoinRequest& asked) {
   return rules.own ? rules.own->check_admission(admission, asked) : check_none(rules, admission.own);
 }

@@ -20,14 +20,14 @@ struct Gathered {
   std::vector<const JoinRequest*> ranks;  // by rank
   const Placement& placement;
   std::vector<const OwnPart*> parents;  // what the placement's switches that no rank names said of themselves
-  std::vector<const OwnPart*> others;   // Admission::own of this protocol's running jobs here
+  std::vector<const OwnPart*> others;   // Agreement::own of this protocol's running jobs here
   std::uint32_t packet_elements = 0;    // agreed on
   std::uint32_t window = 0;             // in packets, the longest that a rank measured; 0: none, or the slots are given
   std::uint32_t room = UINT32_MAX;      // Cost::units of a slot with which the shortest window fits into what is free
   std::uint32_t lanes = 1;              // agreed on
 };
 struct Agreement {
-  OwnPart own;                        // Admission::own
+  OwnPart own;                        // StartJob::admission's
   std::uint32_t slots = 0;            // that the window takes
   std::uint32_t packets_of_slot = 1;  // of each rank
   Refusal refusal = Refusal::none;
@@ -71,6 +71,8 @@ struct ProtocolRules {
     std::function<std::optional<Difference>(const JoinRequest& first, const JoinRequest& second)> compare;
     std::function<Agreement(const Gathered& gathered)> agree;
     std::function<std::string(const Terms& terms)> check_terms;
+    // What of Agreement::own each of so many ranks is told; none: each is told all of it.
+    std::function<std::vector<OwnPart>(const OwnPart& own, std::uint32_t ranks)> shares;
     // That a rank which asked for this can work with it; at the rank.
     std::function<std::string(const Admission& admission, const JoinRequest& asked)> check_admission;
   };
@@ -86,6 +88,7 @@ struct ProtocolRules {
                                                 const JoinRequest& second);
 [[nodiscard]] Agreement agree(const ProtocolRules& rules, const Gathered& gathered);
 [[nodiscard]] std::string check_terms(const ProtocolRules& rules, const Terms& terms);
+[[nodiscard]] std::vector<OwnPart> shares(const ProtocolRules& rules, const OwnPart& own, std::uint32_t ranks);
 [[nodiscard]] std::string check_admission(const ProtocolRules& rules, const Admission& admission, const JoinRequest& asked);
 
 }  // namespace netsum::session

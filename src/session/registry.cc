@@ -73,7 +73,7 @@ struct Job {
   bool mismatch = false, ended_by_operator = false, straggler = false;
   std::vector<RankCall> calls;  // as HeartbeatReply's
   Placement placement;
-  OwnPart own;                                 // as in its ranks' admissions
+  OwnPart own;                                 // as in StartJob::admission
   bool told = true;                            // its ranks have been told of their admission
   std::map<std::uint32_t, Member> successors;  // a job that recovers: new processes for ranks not known to be dead
 };
@@ -297,7 +297,7 @@ struct Registry::Impl {
     StartJob start = start_of(job, rules, std::move(plan));
     if (job.survivors != 0) start.switch_patience = config.survivor_timeout * 3 / 4;
     give_keys(job, start, now);
-    tell(job, start);
+    tell(job, rules, start);
     starts.push_back(std::move(start));
   }
 
@@ -358,18 +358,24 @@ struct Registry::Impl {
       start.admission.results = random_key(config.random);
       for (std::size_t i = 0; i < start.admission.placement.switches.size(); ++i) start.switch_keys.push_back(hop());
     }
+    std::vector<std::uint32_t> epochs;
     for (auto& [rank, member] : job.ranks) {
       member.epoch = new_rank_epoch();
       member.liveness.hear(now);
-      start.admission.rank_epochs.push_back(member.epoch);
+      epochs.push_back(member.epoch);
       if (sealed) start.keys.push_back(member.request.near ? RankKeys() : hop());
     }
+    start.admission.rank_epochs = std::move(epochs);
   }
 
-  void tell(Job& job, const StartJob& start) {
+  void tell(Job& job, const ProtocolRules& rules, const StartJob& start) {
+    std::vector<OwnPart> shares = session::shares(rules, start.admission.own, static_cast<std::uint32_t>(job.ranks.size()));
+    Admission common = start.admission;
+    if (!shares.empty()) common.own.clear();
     std::size_t place = 0;
     for (auto& [rank, member] : job.ranks) {
-      Admission admission = start.admission;
+      Admission admission = common;
+      if (!shares.empty()) admission.own = std::move(shares[place]);
       admission.rank_epoch = member.epoch;
       if (!start.keys.empty()) admission.keys = start.keys[place];
       ++place;

@@ -228,11 +228,12 @@ ParseError parse_parameter(std::span<const std::byte> bytes, const Common& commo
 }
 
 ParseError parse_waiting(std::span<const std::byte> bytes, const Common& common, WaitingPacket& out) {
-  if (bytes.size() != waiting_bytes) return ParseError::length;
-  Ranks::Words words{};
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_le<std::uint64_t>(bytes.data() + at_missing + 8 * i);
-  out = {common, Ranks::from_words(words)};
-  return ParseError::none;
+  std::array<std::uint64_t, max_workers / 64> words;
+  const std::size_t count = (bytes.size() - at_missing) / 8;
+  if (count > words.size()) return ParseError::length;
+  for (std::size_t i = 0; i < count; ++i) words[i] = load_le<std::uint64_t>(bytes.data() + at_missing + 8 * i);
+  out = {common, Ranks::from_words(std::span(words).first(count))};
+  return bytes.size() == waiting_bytes(out.missing) ? ParseError::none : ParseError::length;
 }
 
 ParseError parse_mismatch(std::span<const std::byte> bytes, const Common& common, MismatchPacket& out) {
@@ -276,8 +277,9 @@ void seal(std::span<std::byte> packet) {
 
 void write_waiting(std::span<std::byte> packet, const WaitingPacket& waiting) {
   write_common(packet, waiting.common);
-  const auto& words = waiting.missing.words();
-  for (std::size_t i = 0; i < words.size(); ++i) store_le(packet.data() + at_missing + 8 * i, words[i]);
+  const std::span<const std::uint64_t> words = waiting.missing.words();
+  for (std::size_t i = 0; i < (packet.size() - at_missing) / 8; ++i)
+    store_le(packet.data() + at_missing + 8 * i, i < words.size() ? words[i] : 0);
   seal(packet);
 }
 

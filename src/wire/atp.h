@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/bitmap.h"
+#include "base/short_rank_set.h"
 #include "wire/parse_error.h"
 
 namespace netsum::wire::atp {
@@ -22,11 +23,11 @@ inline constexpr std::size_t at_version = 0, at_type = 1, at_job_epoch = 8;
 inline constexpr std::uint32_t max_levels = 4;    // of aggregation, the parameter server included
 inline constexpr std::uint32_t max_fan_in = 256;  // of one level
 inline constexpr std::uint32_t word_bits = 32;    // of a bitmap's words
-inline constexpr std::uint32_t max_workers = 1024;
+inline constexpr std::uint32_t max_workers = 4096;
 inline constexpr std::uint32_t max_packet_elements = 10880;  // as wide sums, 65340 bytes: below UDP's limit over IPv6
 inline constexpr std::uint8_t max_exponent = 254;            // biased, of a finite float32
 
-using Ranks = BasicRankSet<max_workers>;
+using Ranks = ShortRankSet<max_workers>;
 using Children = BasicRankSet<max_fan_in>;  // of one level, by position
 
 enum class Type : std::uint8_t {
@@ -166,7 +167,11 @@ struct WaitingPacket {
   Common common;
   Ranks missing;
 };
-inline constexpr std::size_t waiting_bytes = common_bytes + max_workers / 8;
+// A bit for each of 1,024 ranks; for each of max_workers if one behind these is missing.
+inline constexpr std::uint32_t few_workers = 1024;
+[[nodiscard]] inline std::size_t waiting_bytes(const Ranks& missing) {
+  return common_bytes + (missing.words().size() > few_workers / 64 ? max_workers : few_workers) / 8;
+}
 
 struct MismatchPacket {
   Common common;

@@ -14,7 +14,7 @@
 namespace netsum::wire::netreduce {
 
 inline constexpr std::uint32_t version = 0x4e520002;  // sent in the control protocol's join
-inline constexpr std::uint32_t max_workers = 1024;
+inline constexpr std::uint32_t max_workers = 4096;
 inline constexpr std::uint32_t max_message_packets = 4096;
 inline constexpr std::uint32_t max_window = 1024;  // messages
 

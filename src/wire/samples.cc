@@ -143,7 +143,7 @@ void add_atp(Packets& all) {
   Ranks missing;
   for (const std::uint32_t rank : {1U, 8U, 70U}) missing.insert(rank);
   common.type = Type::waiting;
-  add(all, waiting_bytes, [&](std::span<std::byte> packet) { write_waiting(packet, {common, missing}); });
+  add(all, waiting_bytes(missing), [&](std::span<std::byte> packet) { write_waiting(packet, {common, missing}); });
   common.type = Type::mismatch;
   add(all, mismatch_bytes, [&](std::span<std::byte> packet) {
     write_mismatch(packet, {common, 0x31323334, 0x35363738, 3, 4});

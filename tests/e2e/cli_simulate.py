@@ -201,6 +201,17 @@ job = [{ elements = 20_000, iterations = 3 }]
         path = self.scenario('network = { hosts = 2, link = { rate = "1gbit" } }\njob = [{ elements = 1000 }]\n')
         self.assertIn("all seeds are alike", self.sweep(path, "--seeds", "1..2")[1].stderr)
 
+    def test_trees_of_more_ranks_than_a_papers_switch_has_bits(self):
+        """More than 1,024, beside losses: each result is compared with its sum."""
+        for protocol in ("atp", "netreduce"):
+            path = self.scenario(f'''protocol = "{protocol}"
+                                     network = {{ kind = "tree", fan_out = [33, 34], link = {{ rate = "10gbit", delay = "1us", loss = 0.0005 }} }}
+                                     aggregation = {{ switches = "all" }}
+                                     job = [{{ elements = 4000, slots = {64 if protocol == "atp" else 4} }}]''')
+            job = simulate("--scenario", path)["jobs"][0]
+            self.assertEqual((job["ranks"], job["tat_seconds"]["count"]), (1122, 1))
+            self.assertGreater(job["retransmissions"], 0)
+
     def test_what_nothing_would_come_of(self):
         for top, job, why in (("", 'start = "2s", stop = "1s"', "line 2: `job[0].stop` must be later than start"),
                               ("", 'trace = "none.csv"', "line 2: `job[0].trace` is wrong: cannot read"),

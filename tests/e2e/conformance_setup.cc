@@ -123,7 +123,7 @@ void join(const Json& job, const std::string& address) {
   }
   const session::Admission& admission = admissions.front();
   answer(lane, {{"job_epoch", admission.job_epoch},
-                {"rank_epochs", admission.rank_epochs},
+                {"rank_epochs", admission.rank_epochs.values()},
                 {"incarnation", jobs::incarnation_of(admission.job_epoch, 0)}});
   while (!ended(seconds(1))) {
     for (std::size_t rank = 0; rank < ranks; ++rank)

@@ -109,7 +109,7 @@ Packet compose(FuzzedDataProvider& input) {
     wire::atp::write_gradient_header(packet, c, directions);
   } else {
     std::size_t bytes = wire::atp::parameter_bytes(c);
-    if (c.type == Type::waiting) bytes = wire::atp::waiting_bytes;
+    if (c.type == Type::waiting) bytes = wire::atp::common_bytes + 8 * input.ConsumeIntegralInRange<std::size_t>(1, 65);
     if (c.type == Type::mismatch) bytes = wire::atp::mismatch_bytes;
     packet.resize(bytes);
     wire::atp::write_parameter_header(packet, c, input.ConsumeBool() ? input.ConsumeIntegral<std::uint32_t>() : 0);

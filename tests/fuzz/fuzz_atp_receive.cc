@@ -193,7 +193,7 @@ std::vector<std::byte> forge(FuzzedDataProvider& input, std::uint32_t signature)
       break;
     }
     case Type::waiting:
-      packet.resize(wire::atp::waiting_bytes);
+      packet.resize(wire::atp::waiting_bytes(atp::Ranks::first(2)));
       wire::atp::write_waiting(packet, {c, atp::Ranks::first(2)});
       break;
     case Type::mismatch:

@@ -439,7 +439,10 @@ class ServerNode final : public Node {
 
   [[nodiscard]] std::unique_ptr<Node> clone() const override { return std::make_unique<ServerNode>(*this); }
   void append_state(std::vector<std::byte>& out) const override {
-    for (const auto& [sequence, ranks] : added_) append_bytes(out, sequence, ranks.words());
+    for (const auto& [sequence, ranks] : added_) {
+      append_bytes(out, sequence, ranks.words().size());
+      for (const std::uint64_t word : ranks.words()) append_bytes(out, word);
+    }
     server_.append_state(out);
   }
   void check() const override {

@@ -148,7 +148,7 @@ TEST(ScaledCodec, TheScaleForAnExponentIsTheLargestThatCannotOverflow) {
     if (!kernels::quantize_scaled(payload.data(), &value, 1, scale)) return INT64_MAX;
     return std::int64_t{words<std::int32_t>(payload)[0]} * ranks;
   };
-  for (std::uint32_t ranks = 1; ranks <= 1024; ++ranks) {
+  for (std::uint32_t ranks = 1; ranks <= 4096; ++ranks) {
     for (int exponent = 1; exponent <= 254; ++exponent) {
       const double scale = scale_for(static_cast<std::uint8_t>(exponent), ranks);
       // The largest float with this exponent.

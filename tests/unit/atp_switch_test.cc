@@ -1074,7 +1074,7 @@ TEST_F(AtpSwitchTest, OnlyTheParentAnswers) {
   EXPECT_EQ(1U, counters().dropped_rank_epoch);
   answered(nothing, parent, 4);
   EXPECT_EQ(1U, counters().dropped_shape);
-  Bytes waiting(wire::atp::waiting_bytes);  // goes from the server to a rank by itself
+  Bytes waiting(wire::atp::waiting_bytes({}));  // goes from the server to a rank by itself
   wire::atp::write_waiting(waiting, {answer(Type::waiting, 0), {}});
   receive(waiting, parent);
   EXPECT_EQ(1U, at().counters().unexpected_type);

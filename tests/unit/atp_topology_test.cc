@@ -134,17 +134,17 @@ TEST(AtpTopology, ASwitchWithoutRanksBelowIsNobodysChild) {
 }
 
 TEST(AtpTopology, TooManyOrNoRanksAreRefused) {
-  EXPECT_EQ("0 ranks are not between 1 and 1024", check({}));
+  EXPECT_EQ("0 ranks are not between 1 and 4096", check({}));
   TopologyConfig config;
-  for (std::uint32_t rack = 0; rack < 32; ++rack) {
+  for (std::uint32_t rack = 0; rack < 64; ++rack) {
     config.parent_of_switch.push_back(at_server);
-    config.switch_of_rank.insert(config.switch_of_rank.end(), 32, rack);
+    config.switch_of_rank.insert(config.switch_of_rank.end(), 64, rack);
   }
-  EXPECT_EQ("", check(config));  // the most: 32 racks of 32
-  EXPECT_EQ(ranks_of({1023}), Topology(config).decode(Topology(config).path(1023)));
+  EXPECT_EQ("", check(config));  // the most
+  EXPECT_EQ(ranks_of({4095}), Topology(config).decode(Topology(config).path(4095)));
   config.parent_of_switch.push_back(at_server);
-  config.switch_of_rank.push_back(32);
-  EXPECT_EQ("1025 ranks are not between 1 and 1024", check(config));
+  config.switch_of_rank.push_back(64);
+  EXPECT_EQ("4097 ranks are not between 1 and 4096", check(config));
 }
 
 TEST(AtpTopology, MoreChildrenThanANodeTakesAreRefused) {

@@ -108,7 +108,7 @@ class AtpWorkerTest : public ::testing::Test {
     return parameter_bytes_of(c);
   }
   static Bytes waiting(const AnyPacket& about, const wire::atp::Ranks& missing) {
-    Bytes packet(wire::atp::waiting_bytes);
+    Bytes packet(wire::atp::waiting_bytes(missing));
     wire::atp::write_waiting(packet, {answer(Type::waiting, about), missing});
     return packet;
   }

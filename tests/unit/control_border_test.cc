@@ -22,6 +22,7 @@
 #include "netsum/error.h"
 #include "seal/sealer.h"
 #include "session/check.h"
+#include "support/changed_list.h"
 #include "wire/atp.h"
 #include "wire/netreduce.h"
 #include "wire/samples.h"
@@ -564,12 +565,14 @@ TEST(Border, InstallationsThatMakeNoSense) {
   };
   EXPECT_NO_THROW(static_cast<void>(tree(message_of(ring()))));
   both("lanes 0", [](auto& m) { m.root.clear(); });
-  both("rank epochs for", [](auto& m) { m.start.admission.rank_epochs.clear(); });
+  both("rank epochs for", [](auto& m) { m.start.admission.rank_epochs = {}; });
   both("number of ranks 0", [](auto& m) { m.start.endpoints.clear(); });
   both("rank 2 does not have an address", [](auto& m) { m.start.endpoints[2].clear(); });
   both("ranks 3 of 2", [](auto& m) { m.start.endpoints.pop_back(); });
   both("no path", [](auto& m) { m.start.admission.placement.parent_of_switch[1] = 0; });
-  both("at a switch that does not exist", [](auto& m) { m.start.admission.placement.switch_of_rank[1] = 2; });
+  both("at a switch that does not exist", [](auto& m) {
+    m.start.admission.placement.switch_of_rank = testing::with(m.start.admission.placement.switch_of_rank, 1, 2U);
+  });
   both("switch 2 of 2", [](auto& m) { m.switch_id = 2; });
   both("or the addresses of", [](auto& m) { m.switches.pop_back(); });
   both("slots 0", [](auto& m) { m.start.admission.slots = 0; });
@@ -623,12 +626,15 @@ TEST(Border, RepliesThatMakeNoSense) {
   }
   expect_refused<session::Admission>(
       admission(), {{"epoch", [](auto& m) { m = {}; }},
-                    {"epochs", [](auto& m) { m.rank_epochs.pop_back(); }},
-                    {"rank_epochs has more than 4096", [](auto& m) { m.rank_epochs.resize(max_world_size + 1, 100); }},
+                    {"epochs", [](auto& m) { m.rank_epochs = testing::shorter(m.rank_epochs); }},
+                    {"rank_epochs has more than 4096",
+                     [](auto& m) { m.rank_epochs = std::vector<std::uint32_t>(max_world_size + 1, 100); }},
                     {"no path", [](auto& m) { m.placement.parent_of_switch[1] = 0; }},
                     {"no path", [](auto& m) { m.placement.parent_of_switch[0] = 77; }},
-                    {"at a switch that does not exist", [](auto& m) { m.placement.switch_of_rank[0] = 2; }},
-                    {"placement is inconsistent", [](auto& m) { m.placement.switch_of_rank.pop_back(); }},
+                    {"at a switch that does not exist",
+                     [](auto& m) { m.placement.switch_of_rank = testing::with(m.placement.switch_of_rank, 0, 2U); }},
+                    {"placement is inconsistent",
+                     [](auto& m) { m.placement.switch_of_rank = testing::shorter(m.placement.switch_of_rank); }},
                     {"placement is inconsistent", [](auto& m) { m.placement.switches.clear(); }},
                     {"operation 11", [](auto& m) { m.resumption.replays.erase(11); }},
                     {"operation 8", [](auto& m) { m.resumption.replays[8] = 3; }},

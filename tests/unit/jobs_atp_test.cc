@@ -24,6 +24,7 @@
 #include "session/check.h"
 #include "session/registry.h"
 #include "support/atp_packets.h"
+#include "support/changed_list.h"
 #include "wire/epochs.h"
 
 namespace netsum::jobs {
@@ -268,7 +269,7 @@ TEST(AtpJob, InstallationsThatMakeNoSenseAreRefused) {
          i.lanes[0].children[0].ranks = {2, 3};
        }},
       {"rank 1 is below two", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1}; }},
-      {"rank 1024", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {1024}; }},
+      {"rank 4096", [](AtpInstallation& i) { i.lanes[0].children[0].ranks = {4096}; }},
   };
   for (const auto& [words, change] : wrong) {
     AtpInstallation rack = installation(0);
@@ -306,9 +307,9 @@ TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
   const std::pair<const char*, std::function<void(Admission&)>> wrong[] = {
       {"no epoch", [](Admission& a) { a.job_epoch = 0; }},
       {"two different epochs for rank 1", [](Admission& a) { a.rank_epoch = 102; }},
-      {"3 rank epochs for 4 ranks", [](Admission& a) { a.rank_epochs.pop_back(); }},
-      {"for two ranks", [](Admission& a) { a.rank_epochs[0] = 101; }},
-      {"epoch 0", [](Admission& a) { a.rank_epochs[0] = 0; }},
+      {"3 rank epochs for 4 ranks", [](Admission& a) { a.rank_epochs = testing::shorter(a.rank_epochs); }},
+      {"for two ranks", [](Admission& a) { a.rank_epochs = testing::with(a.rank_epochs, 0, 101U); }},
+      {"epoch 0", [](Admission& a) { a.rank_epochs = testing::with(a.rank_epochs, 0, 0U); }},
       {"packets of 0", [](Admission& a) { a.packet_elements = 0; }},
       {"packets of 63", [](Admission& a) { a.packet_elements = 63; }},
       {"32 slots", [](Admission& a) { a.slots = 32; }},
@@ -319,11 +320,15 @@ TEST(AtpJob, AdmissionsThatMakeNoSenseAreRefused) {
        }},                                                                        // a circle
       {"no path to", [](Admission& a) { a.placement.parent_of_switch[1] = 1; }},  // its own
       {"no path to", [](Admission& a) { a.placement.parent_of_switch[0] = 3; }},  // there is none
-      {"does not exist", [](Admission& a) { a.placement.switch_of_rank[0] = 3; }},
+      {"does not exist",
+       [](Admission& a) { a.placement.switch_of_rank = testing::with(a.placement.switch_of_rank, 0, 3U); }},
       {"placement is inconsistent", [](Admission& a) { a.placement.parent_of_switch.pop_back(); }},
-      {"placement is inconsistent", [](Admission& a) { a.placement.switch_of_rank.pop_back(); }},
-      {"placement is inconsistent", [](Admission& a) { a.placement.switch_of_rank.push_back(server); }},
-      {"at another switch", [](Admission& a) { a.placement.switch_of_rank[1] = 1; }},
+      {"placement is inconsistent",
+       [](Admission& a) { a.placement.switch_of_rank = testing::shorter(a.placement.switch_of_rank); }},
+      {"placement is inconsistent",
+       [](Admission& a) { a.placement.switch_of_rank = testing::longer(a.placement.switch_of_rank, server); }},
+      {"at another switch",
+       [](Admission& a) { a.placement.switch_of_rank = testing::with(a.placement.switch_of_rank, 1, 1U); }},
       {"address of a switch", [](Admission& a) { a.placement.switches[1] = "\x1b[2J"; }},
       {"indexing", [](Admission& a) { a.own = own_part(AtpGrant{.indexing = static_cast<atp::Indexing>(3)}); }},
       {"scaling", [](Admission& a) { a.own = own_part(AtpGrant{.scaling = static_cast<atp::Scaling>(2)}); }},
@@ -376,9 +381,9 @@ TEST(AtpJob, RulesOfMembership) {
   circle.parent_of_switch = {2, server, 0};
   EXPECT_NE("", rules.check_placement(circle));
   Placement many;
-  many.switch_of_rank.assign(257, server);
+  many.switch_of_rank = std::vector<std::uint32_t>(257, server);
   EXPECT_NE(std::string::npos, rules.check_placement(many).find("takes at most 256: put switches in between"));
-  many.switch_of_rank.pop_back();
+  many.switch_of_rank = testing::shorter(many.switch_of_rank);
   EXPECT_EQ("", rules.check_placement(many));
 }
 

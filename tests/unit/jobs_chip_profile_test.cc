@@ -14,6 +14,7 @@
 #include "netsum/error.h"
 #include "protocol/switchml/chip_switch.h"
 #include "session/registry.h"
+#include "support/changed_list.h"
 #include "wire/switchml.h"
 
 namespace netsum::jobs {
@@ -92,11 +93,13 @@ TEST(ChipProfile, SaysWhyARankCannotJoin) {
 Placement placement_of(const std::vector<std::uint32_t>& ranks, const std::vector<std::uint32_t>& parents) {
   Placement placement;
   placement.parent_of_switch = parents;
+  std::vector<std::uint32_t> switch_of_rank;
   for (std::uint32_t at = 0; at < ranks.size(); ++at) {
     const bool is_root = at == parents.size();
     if (!is_root) placement.switches.push_back("leaf" + std::to_string(at));
-    placement.switch_of_rank.insert(placement.switch_of_rank.end(), ranks[at], is_root ? Placement::at_server : at);
+    switch_of_rank.insert(switch_of_rank.end(), ranks[at], is_root ? Placement::at_server : at);
   }
+  placement.switch_of_rank = std::move(switch_of_rank);
   return placement;
 }
 
@@ -178,12 +181,15 @@ TEST(SwitchmlTree, InstallationsThatMakeNoSenseAreRefused) {
          i.start.admission.placement = placement_of({0, 3}, {Placement::at_server});
        }},
       {"number of ranks 0", [](auto& i) { i.start.endpoints.clear(); }},
-      {"rank epochs for", [](auto& i) { i.start.admission.rank_epochs.pop_back(); }},
+      {"rank epochs for", [](auto& i) { i.start.admission.rank_epochs = testing::shorter(i.start.admission.rank_epochs); }},
       {"lanes 0", [](auto& i) { i.root.clear(); }},
       {"slots 0", [](auto& i) { i.start.admission.slots = 0; }},
       {"slots 8192", [](auto& i) { i.start.admission.slots = 8192; }},
       {"packets of 100", [](auto& i) { i.start.admission.packet_elements = 100; }},
-      {"placement is inconsistent", [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); }},
+      {"placement is inconsistent",
+       [](auto& i) {
+         i.start.admission.placement.switch_of_rank = testing::shorter(i.start.admission.placement.switch_of_rank);
+       }},
       {"switch 1 of 1", [](auto& i) { i.switch_id = 1; }},
       {"rank 1 does not have an address", [](auto& i) { i.start.endpoints[1][0].port = 0; }},
       {"aggregator's address", [](auto& i) { i.root[0] = {}; }},

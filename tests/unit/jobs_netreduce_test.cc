@@ -18,6 +18,7 @@
 #include "session/check.h"
 #include "session/job_view.h"
 #include "session/registry.h"
+#include "support/changed_list.h"
 #include "support/virtual_network.h"
 #include "wire/netreduce.h"
 #include "wire/switchml.h"
@@ -89,7 +90,7 @@ TEST(NetreduceRules, SayWhatAJobMayBe) {
   const ProtocolRules rules = netreduce_rules();
   EXPECT_EQ("netreduce", rules.name);
   EXPECT_EQ(wire::netreduce::version, rules.version);
-  EXPECT_EQ(1024U, rules.max_world_size);
+  EXPECT_EQ(4096U, rules.max_world_size);
   EXPECT_TRUE(rules.switches && rules.switches_needed);
   EXPECT_EQ("", rules.check_placement({}));
   const ProtocolRules at_a_bump = bump_rules(true);
@@ -185,10 +186,12 @@ StartJob start_of(std::uint32_t ranks) {
   start.admission.lanes = lanes;
   start.admission.own = own_part(grant_of(ranks));
   start.job = "train";
+  std::vector<std::uint32_t> epochs;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    start.admission.rank_epochs.push_back(10 + rank);
+    epochs.push_back(10 + rank);
     start.endpoints.push_back(request(rank, ranks).endpoints);
   }
+  start.admission.rank_epochs = std::move(epochs);
   return start;
 }
 
@@ -394,13 +397,17 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
       [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members[2].clear(); }); },
       [](auto& i) { i.start.admission.own = "\xff"; },
       [](auto& i) { i.start.admission.own.clear(); },
-      [](auto& i) { i.start.admission.rank_epochs.pop_back(); },
+      [](auto& i) { i.start.admission.rank_epochs = testing::shorter(i.start.admission.rank_epochs); },
       [](auto& i) { i.start.admission.results = key(1); },
       [](auto& i) { i.start.admission.security = PacketSecurity::tag; },
       [](auto& i) { i.start.endpoints.pop_back(); },
       [](auto& i) { i.start.endpoints[1].clear(); },
-      [](auto& i) { i.start.admission.placement.switch_of_rank.pop_back(); },
-      [](auto& i) { i.start.admission.placement.switch_of_rank[0] = 7; },
+      [](auto& i) {
+        i.start.admission.placement.switch_of_rank = testing::shorter(i.start.admission.placement.switch_of_rank);
+      },
+      [](auto& i) {
+        i.start.admission.placement.switch_of_rank = testing::with(i.start.admission.placement.switch_of_rank, 0, 7U);
+      },
       [](auto& i) {
         i.start.admission.placement.parent_of_switch = {1, 0};
       },
@@ -420,7 +427,7 @@ TEST(NetreduceJob, InstallationsThatMakeNoSenseAreRefused) {
                     [](RingGrant& grant) { grant.members[2][1] = grant.members[1][1] = grant.members[3][1]; });
       },
       [](auto& i) {
-        spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members.resize(1025, grant.members[0]); });
+        spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members.resize(4097, grant.members[0]); });
       },
       [](auto& i) { spoil_grant(i.start.admission, [](RingGrant& grant) { grant.members[1][0].send_qp = 1U << 24; }); },
       [](auto& i) {
@@ -450,7 +457,8 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
   JoinRequest asked = request(2, 4);
   good.rank_epochs = {10, 11, 12, 13};
   good.rank_epoch = 12;
-  good.placement.switch_of_rank.resize(4, Placement::at_server);
+  good.placement.switch_of_rank = std::vector<std::uint32_t>(4, Placement::at_server);
+  good.own = session::shares(netreduce_rules(), good.own, 4)[2];  // ranks 1, 2 and 3
   asked.slots_fixed = good.slots;
   asked.packet_elements = good.packet_elements;
   asked.own = own_part(RingAsk{20, ask_of(2).members});
@@ -469,16 +477,17 @@ TEST(NetreduceJob, AdmissionsThatMakeNoSenseAreRefused) {
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.pop_back(); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members.push_back(grant.members[0]); }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[0].pop_back(); }); },
-      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[2][1] = grant.members[1][1]; }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[1][1] = grant.members[2][1]; }); },
+      [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.first = 0; }); },
       [](auto& a) {
-        spoil_grant(a, [](RingGrant& grant) { grant.members[3][0] = grant.members[1][0] = grant.members[0][0]; });
+        spoil_grant(a, [](RingGrant& grant) { grant.members[2][0] = grant.members[0][0] = grant.members[1][0]; });
       },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.members[1][0].receive_qp = 1U << 24; }); },
       [](auto& a) { spoil_grant(a, [](RingGrant& grant) { grant.message_packets = 21; }); },
       [](auto& a) { a.own = "\xff"; },
       [](auto& a) { a.own.clear(); },
       [](auto& a) { a.slots = 0; },
-      [](auto& a) { a.placement.switch_of_rank[1] = 0; },
+      [](auto& a) { a.placement.switch_of_rank = testing::with(a.placement.switch_of_rank, 1, 0U); },
       [](auto& a) {
         a.placement.switches = {"a:1"};
         a.placement.parent_of_switch = {0};
@@ -538,6 +547,14 @@ TEST(NetreduceJob, ARankKnowsWhoIsBesideIt) {
         EXPECT_EQ(member_of(rank, lane), host.self);
         EXPECT_EQ(member_of((rank + 1) % ranks, lane), host.successor);
         EXPECT_EQ(member_of((rank + ranks - 1) % ranks, lane), host.predecessor);
+        // What the rank is told is enough.
+        Admission told = start.admission;
+        told.own = session::shares(netreduce_rules(), told.own, ranks)[rank];
+        const netreduce::RoceHostConfig same = host_config(told, ring_grant(told), rank, lane);
+        EXPECT_EQ(host.self, same.self);
+        EXPECT_EQ(host.successor, same.successor);
+        EXPECT_EQ(host.predecessor, same.predecessor);
+        EXPECT_EQ(std::min(3U, ranks), ring_grant(told).members.size());
         EXPECT_EQ((rank + 1) % ranks, successor_of(rank, ranks));
         EXPECT_EQ(rank, successor_of(predecessor_of(rank, ranks), ranks));
       }

@@ -656,8 +656,8 @@ TEST(NetreduceRing, RefusesWhatCannotBe) {
     return check(config);
   };
   using Config = netreduce::RingConfig;
-  EXPECT_EQ("ring size 0 is not between 1 and 1024", bad([](Config& c) { c.members = 0; }));
-  EXPECT_NE("", bad([](Config& c) { c.members = 1025; }));
+  EXPECT_EQ("ring size 0 is not between 1 and 4096", bad([](Config& c) { c.members = 0; }));
+  EXPECT_NE("", bad([](Config& c) { c.members = 4097; }));
   EXPECT_EQ("window 0 is not between 1 and 1024", bad([](Config& c) { c.window = 0; }));
   EXPECT_NE("", bad([](Config& c) { c.window = 1025; }));
   EXPECT_EQ("message length 0 is not between 1 and 4096", bad([](Config& c) { c.message_packets = 0; }));

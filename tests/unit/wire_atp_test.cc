@@ -159,13 +159,20 @@ TEST(WireAtp, AParameterPacketIsByteExact) {
 }
 
 TEST(WireAtp, OtherPacketsAreByteExact) {
-  Bytes waiting(waiting_bytes);
-  write_waiting(waiting, {common_of(Type::waiting), netsum::testing::ranks_of({0, 9, 1023})});
+  Ranks missing = netsum::testing::ranks_of({0, 9, 1023});
+  Bytes waiting(waiting_bytes(missing));
+  write_waiting(waiting, {common_of(Type::waiting), missing});
   ASSERT_EQ(40U + 128, waiting.size());
   EXPECT_EQ(from({0xa3, 5, 0, 0}), part(waiting, 0, 4));
   EXPECT_EQ(from({1, 2, 0, 0}), part(waiting, 40, 4));
   EXPECT_EQ(0x80, at(waiting, 167));
   EXPECT_EQ(checksum_of(waiting), load_le<std::uint32_t>(waiting.data() + 4));
+  missing.insert(1024);
+  waiting.assign(waiting_bytes(missing), std::byte{0xff});
+  write_waiting(waiting, {common_of(Type::waiting), missing});
+  ASSERT_EQ(40U + 512, waiting.size());
+  EXPECT_EQ(from({0x80, 1, 0, 0}), part(waiting, 167, 4));
+  EXPECT_EQ(from({0, 0}), part(waiting, 550, 2));
 
   Bytes mismatch(mismatch_bytes);
   write_mismatch(mismatch, {common_of(Type::mismatch), 0x01020304, 0x05060708, 0x203, 0x104});
@@ -217,12 +224,15 @@ TEST(WireAtp, EveryFieldReadsBack) {
   expected.floats = true;
   EXPECT_EQ(expected, read_packet(parameter_bytes_of(expected)).common);
 
-  Bytes packet(waiting_bytes);
-  write_waiting(packet, {common_of(Type::waiting), netsum::testing::ranks_of({3, 700})});
-  EXPECT_EQ(common_of(Type::waiting), read_packet(packet).common);
-  EXPECT_EQ(netsum::testing::ranks_of({3, 700}), read_packet(packet).missing);
+  for (const Ranks& missing :
+       {netsum::testing::ranks_of({}), netsum::testing::ranks_of({3, 700}), Ranks::first(max_workers)}) {
+    Bytes packet(waiting_bytes(missing));
+    write_waiting(packet, {common_of(Type::waiting), missing});
+    EXPECT_EQ(common_of(Type::waiting), read_packet(packet).common);
+    EXPECT_EQ(missing, read_packet(packet).missing);
+  }
 
-  packet.assign(mismatch_bytes, {});
+  Bytes packet(mismatch_bytes, {});
   write_mismatch(packet, {common_of(Type::mismatch), 1, 2, 3, 1023});
   const MismatchPacket mismatch = read_packet(packet).mismatch;
   EXPECT_EQ(common_of(Type::mismatch), mismatch.common);
@@ -268,7 +278,7 @@ TEST(WireAtp, EveryFieldIsCompared) {
 std::vector<Bytes> one_of_each() {
   std::vector<Bytes> packets{wide_gradient(), parameter_bytes_of(common_of(Type::parameter), 1, {5, 6}),
                              parameter_bytes_of(common_of(Type::ask)), parameter_bytes_of(common_of(Type::done))};
-  packets.emplace_back(waiting_bytes);
+  packets.emplace_back(waiting_bytes(netsum::testing::ranks_of({1})));
   write_waiting(packets.back(), {common_of(Type::waiting), netsum::testing::ranks_of({1})});
   packets.emplace_back(mismatch_bytes);
   write_mismatch(packets.back(), {common_of(Type::mismatch), 1, 2, 3, 4});
@@ -294,6 +304,14 @@ TEST(WireAtp, EveryTruncationAndExtensionIsRefused) {
           << at(packet, 1) << ", " << length;
     }
   }
+}
+
+TEST(WireAtp, AWaitingPacketIsLongForHighRanksAlone) {
+  Bytes packet(waiting_bytes(netsum::testing::ranks_of({1024})));
+  write_waiting(packet, {common_of(Type::waiting), netsum::testing::ranks_of({1024})});
+  EXPECT_EQ(ParseError::none, read_packet(packet).error);
+  write_waiting(packet, {common_of(Type::waiting), netsum::testing::ranks_of({1023})});
+  EXPECT_EQ(ParseError::length, read_packet(packet).error);
 }
 
 TEST(WireAtp, EveryFlippedBitIsCaught) {

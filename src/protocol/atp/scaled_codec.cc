@@ -19,16 +19,21 @@ double scale_for(std::uint8_t exponent, std::uint32_t world_size) {
 }
 
 ScaledCodec::ScaledCodec(std::uint32_t rank, std::uint32_t world_size, std::uint32_t most_elements)
-    : rank_(rank), world_size_(world_size), scratch_(most_elements) {}
+    : rank_(rank), world_size_(world_size), most_elements_(most_elements) {}
+
+float* ScaledCodec::scratch() {
+  if (scratch_.empty()) scratch_.resize(most_elements_);
+  return scratch_.data();
+}
 
 const float* ScaledCodec::floats_at(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements) {
   if (operation.dtype == DType::float32) return stream::tensor_at<const float>(operation, offset);
   if (operation.dtype == DType::float16) {
-    kernels::from_float16(scratch_.data(), stream::tensor_at<const std::uint16_t>(operation, offset), elements);
+    kernels::from_float16(scratch(), stream::tensor_at<const std::uint16_t>(operation, offset), elements);
   } else {
-    kernels::from_bfloat16(scratch_.data(), stream::tensor_at<const std::uint16_t>(operation, offset), elements);
+    kernels::from_bfloat16(scratch(), stream::tensor_at<const std::uint16_t>(operation, offset), elements);
   }
-  return scratch_.data();
+  return scratch();
 }
 
 std::uint8_t ScaledCodec::exponent_of(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements) {
@@ -86,7 +91,7 @@ void ScaledCodec::decode(const stream::Operation& operation, std::uint64_t offse
     if (divisor != 1) kernels::divide_int32(stream::tensor_at<std::int32_t>(operation, offset), elements, divisor);
     return;
   }
-  float* values = operation.dtype == DType::float32 ? stream::tensor_at<float>(operation, offset) : scratch_.data();
+  float* values = operation.dtype == DType::float32 ? stream::tensor_at<float>(operation, offset) : scratch();
   if (floats) {
     std::memcpy(values, payload, std::size_t{elements} * 4);  // divided already
   } else {

@@ -41,11 +41,12 @@ class ScaledCodec {
               bool floats);  // floats: as from encode_floats(), and averages already divided
 
  private:
-  // The floats at `offset`: in place, or widened into scratch_.
+  [[nodiscard]] float* scratch();
+  // The floats at `offset`: in place, or widened into scratch().
   [[nodiscard]] const float* floats_at(const stream::Operation& operation, std::uint64_t offset, std::uint32_t elements);
 
-  std::uint32_t rank_, world_size_;
-  std::vector<float> scratch_;
+  std::uint32_t rank_, world_size_, most_elements_;
+  std::vector<float> scratch_;  // none before the first tensor of 16 bits
   stream::UnderflowSample sample_;
 };
 

@@ -31,6 +31,11 @@ constexpr std::size_t most_float_buffers = 8;
 
 constexpr std::uint32_t no_buffer = UINT32_MAX;
 
+void append_ranks(std::vector<std::byte>& out, const Ranks& ranks) {
+  append_bytes(out, ranks.words().size());
+  for (const std::uint64_t word : ranks.words()) append_bytes(out, word);
+}
+
 std::size_t float_buffer_bytes(std::uint32_t packet_elements, std::uint32_t world_size) {
   return whole_lines(std::size_t{packet_elements} * 4 * world_size);
 }
@@ -158,15 +163,17 @@ void Server::append_state(std::vector<std::byte>& out) const {
   for (const auto& [epoch, job] : jobs_) jobs.push_back(job.get());
   std::sort(jobs.begin(), jobs.end(), [](const Job* a, const Job* b) { return a->config.epoch < b->config.epoch; });
   for (const Job* job : jobs) {
-    append_bytes(out, job->config.epoch, job->direct.words());
+    append_bytes(out, job->config.epoch);
+    append_ranks(out, job->direct);
     for (const std::uint64_t sequence : job->queue) append_bytes(out, sequence);
     for (const Entry& entry : job->ring) {
       append_bytes(out, entry.state);
       if (entry.state == Entry::State::unused) continue;
       append_bytes(out, entry.sequence, entry.signature, entry.index, entry.elements, entry.exponent, entry.float_exponent,
-                   entry.wide, entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.checked,
-                   entry.seen.words(), entry.float_seen.words(), entry.buffer, entry.other_rank, entry.other_signature,
-                   entry.first_rank, entry.result_bytes);
+                   entry.wide, entry.overflow, entry.ecn, entry.collision, entry.as_floats, entry.checked, entry.buffer,
+                   entry.other_rank, entry.other_signature, entry.first_rank, entry.result_bytes);
+      append_ranks(out, entry.seen);
+      append_ranks(out, entry.float_seen);
       const std::byte* const payload = job->memory_of(entry) + parameter_at;
       const bool wide = entry.wide && entry.state == Entry::State::collecting;
       out.insert(out.end(), payload,
@@ -545,7 +552,8 @@ void Server::answer_repeat(Job& job, Entry& entry, const Ranks& ranks, std::size
       break;
   }
   const Ranks missing = job.all.minus(entry.state == Entry::State::floats ? entry.float_seen : entry.seen);
-  wire::atp::write_waiting(sink.datagram(to.front(), wire::atp::waiting_bytes), {job.answer(Type::waiting, entry), missing});
+  wire::atp::write_waiting(sink.datagram(to.front(), wire::atp::waiting_bytes(missing)),
+                           {job.answer(Type::waiting, entry), missing});
   // The other ranks' values may be held at a switch that waits for this rank's values, which are already here (§3.6): the
   // others are asked to send theirs here directly.
   if (entry.state == Entry::State::collecting) ask(job, entry, missing, false, now, sink);

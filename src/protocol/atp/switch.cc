@@ -646,7 +646,7 @@ void Switch::tell_waiting(const Job& job, const SlotState& slot, const SwitchChi
   for (std::uint32_t i = 0; i < children.size(); ++i) {
     if (!slot.bitmap.contains(i)) waiting.missing = waiting.missing.united(children[i].ranks);
   }
-  wire::atp::write_waiting(sink.datagram(child.endpoint, wire::atp::waiting_bytes), waiting);
+  wire::atp::write_waiting(sink.datagram(child.endpoint, wire::atp::waiting_bytes(waiting.missing)), waiting);
 }
 
 // Passes the packet on unchanged but for the directions and the flags set here.

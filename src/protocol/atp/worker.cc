@@ -56,6 +56,7 @@ struct Chunk {
   std::uint8_t ahead = 0;      // this rank's exponent of the block of the chunk one window later
   bool in_flight = false;      // sent, and no result yet
   bool held = false;           // waits for other ranks
+  bool told = false;           // for which: Impl::missing
   bool overtaken = false;      // by results of later transmissions: lost, unless the result comes within a round trip
   bool direct = false;         // directly to the server, bypassing all slots
   bool floats = false;         // the original values were asked for (§3.8); implies direct
@@ -68,8 +69,7 @@ struct Chunk {
   std::uint32_t timeouts = 0;    // after which it was sent again: each doubles the next
   std::uint32_t unanswered = 0;  // of them, and of asks for a direct packet: the last ones without another answer
   Time sent{}, repeated{}, deadline = never;  // first and last transmission, next one
-  Ranks missing;
-  Time told{};  // when they were named
+  Time told_at{};                             // the last time
 };
 
 // Whether no value is beyond what a chip can add up without looking (largest_of()).
@@ -131,6 +131,7 @@ struct Worker::Impl {
   OwnedControl window;
   stream::RetransmissionTimer timer;
   std::vector<Chunk> chunks;                  // ring by sequence number
+  std::vector<Ranks> missing;                 // as last told of each; none before the first one is told
   std::vector<std::uint64_t> asked;           // ring: sequence numbers asked for before they were sent
   stream::Overtaken overtaken;                // transmissions, by results
   std::vector<std::uint8_t> exponents;        // ring: exponents in results, of the chunks one window later
@@ -203,8 +204,7 @@ struct Worker::Impl {
              .elements = static_cast<std::uint16_t>(range.elements),
              .exponent = exponents[sequence % exponents.size()],
              .in_flight = true,
-             .index = indices.of(sequence),
-             .missing = {}};
+             .index = indices.of(sequence)};
     if (chunk.exponent != 0 && scale_for(chunk.exponent, config.world_size) != largest_scale) {
       ++counters.rescaled;
     }
@@ -536,8 +536,10 @@ struct Worker::Impl {
     ++counters.waiting;
     chunk->unanswered = 0;
     if (!waiting.missing.empty()) {
-      chunk->missing = waiting.missing;
-      chunk->told = now;
+      if (missing.empty()) missing.resize(chunks.size());
+      missing[static_cast<std::size_t>(chunk - chunks.data())] = waiting.missing;
+      chunk->told = true;
+      chunk->told_at = now;
     }
     set_held(*chunk, true);
     // A straggler must not cause repeats of every chunk: only the oldest keeps asking, with backoff; the first result wakes
@@ -714,8 +716,8 @@ std::optional<WorkerStall> Worker::oldest_stall() const {
   Impl& w = *impl_;
   if (w.base == w.next) return std::nullopt;
   const Chunk& chunk = w.chunk_at(w.base);
-  return WorkerStall{chunk.operation, static_cast<std::uint32_t>(chunk.offset / w.config.packet_elements), chunk.missing,
-                     chunk.told};
+  return WorkerStall{chunk.operation, static_cast<std::uint32_t>(chunk.offset / w.config.packet_elements),
+                     chunk.told ? w.missing[static_cast<std::size_t>(&chunk - w.chunks.data())] : Ranks(), chunk.told_at};
 }
 
 std::uint32_t Worker::congestion_window() const {

@@ -87,7 +87,6 @@ struct QueuePair::Impl {
     for (const std::uint8_t byte : config.local) salt = (salt ^ byte) * 0x01000193U;
     if (config.selective) {
       kept.resize(config.max_packets);
-      kept_bytes.resize(std::size_t{config.max_packets} * config.mtu);
       repeats.resize(config.max_packets);
       missed.reserve(most_ranges);
     }
@@ -142,14 +141,14 @@ struct QueuePair::Impl {
   std::uint32_t ack_msn = 0;
   std::vector<Received> fresh, taken;
   static constexpr std::size_t most_ranges = 16;
-  std::uint64_t heard = 0;  // the first packet behind all that came
-  std::vector<Kept> kept;   // by number
-  std::vector<std::byte> kept_bytes;
-  std::vector<Range> missed;      // to be asked for
-  bool ask_again = false;         // they were asked for before
-  Time ask_deadline = never;      // `never` if nothing is missing
-  std::uint32_t asked_again = 0;  // in a row
-  std::optional<Timed> asked;     // one that was asked for once
+  std::uint64_t heard = 0;            // the first packet behind all that came
+  std::vector<Kept> kept;             // by number
+  std::vector<std::byte> kept_bytes;  // none before the first one behind a gap
+  std::vector<Range> missed;          // to be asked for
+  bool ask_again = false;             // they were asked for before
+  Time ask_deadline = never;          // `never` if nothing is missing
+  std::uint32_t asked_again = 0;      // in a row
+  std::optional<Timed> asked;         // one that was asked for once
 
   // ---- requester
 
@@ -463,6 +462,7 @@ struct QueuePair::Impl {
     Kept& here = kept[number % kept.size()];
     if (here.number == number) return void(++counters.duplicates);
     here = {number, packet.bth.opcode, packet.bth.ack_request, packet.reth, packet.immediate, packet.payload.size()};
+    if (kept_bytes.empty()) kept_bytes.resize(kept.size() * config.mtu);
     std::copy(packet.payload.begin(), packet.payload.end(), payload_of(number));
   }
   [[nodiscard]] std::byte* payload_of(std::uint64_t number) { return kept_bytes.data() + number % kept.size() * config.mtu; }
