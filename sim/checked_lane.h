@@ -44,9 +44,10 @@ class CheckedLane {
 
   // Queue pairs of ranks of one job do not refuse each other's packets, and their host keeps strangers' from them. Of those
   // that keep what comes behind a gap, hardly any packet comes too far behind it. Without seals nothing is without its own.
+  // Only over UC results have several packets.
   void count_events(Tally& tally, bool sealed) const {
     sim::count_events(tally, "worker_", lane_->counters(),
-                      {"refused", "foreign_to_pair", "out_of_order", sealed ? "" : "unbelieved"});
+                      {"refused", "foreign_to_pair", "out_of_order", "message_packets", "gaps", sealed ? "" : "unbelieved"});
   }
 
  private:

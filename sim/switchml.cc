@@ -65,7 +65,7 @@ class SwitchmlSums final : public CheckedJobs<JobCounters> {
   void count_events(Tally& tally) const override {
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
       sim::count_events(tally, "switch_", wire::counter_values(total(lane)),
-                        {"results_to_group", "group_unheard", "dropped_early", "dropped_trains"});
+                        {"results_to_group", "group_unheard", "dropped_early", "dropped_trains", "dropped_gap"});
       // Probes may have any length.
       sim::count_events(tally, "switch_", wire::counter_values(service_.at(lane).counters()), {"malformed_length"});
     }

@@ -16,7 +16,7 @@ class RdmaFormat final : public Format {
   switchml::RdmaSwitch machine;
 };
 
-std::vector<switchml::RdmaSwitch*> machines_on(const Lanes& lanes) {
+std::vector<switchml::RdmaSwitch*> rdma_switches_on(const Lanes& lanes) {
   std::vector<switchml::RdmaSwitch*> machines;
   for (Lane* const lane : lanes) machines.push_back(&serve<RdmaFormat>(*lane)->machine);
   return machines;
@@ -25,6 +25,6 @@ std::vector<switchml::RdmaSwitch*> machines_on(const Lanes& lanes) {
 }  // namespace
 
 SwitchMlRdmaService::SwitchMlRdmaService(const Lanes& lanes)
-    : SwitchMlJobs(jobs::switchml_rdma_rules(), lanes, machines_on(lanes), {}) {}
+    : SwitchMlJobs(jobs::switchml_rdma_rules(), lanes, rdma_switches_on(lanes), {}) {}
 
 }  // namespace netsum::service

@@ -100,7 +100,7 @@ TEST(ScenarioFile, ErrorsNameFileLineAndKey) {
             complaint("[network]\nhosts = 2\nlink = { loss = 3 }\n"));
   EXPECT_EQ("test.toml, line 5: `job[0].hosts` names an unknown node: 'h2'",
             complaint(std::string(small) + "hosts = [\"h0..h2\"]\n"));
-  EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, atp, netreduce, bump, ring",
+  EXPECT_EQ("test.toml, line 1: `protocol` is one of switchml, switchml-rdma, atp, netreduce, bump, ring",
             complaint("protocol = \"tcp\"\n" + std::string(small)));
   EXPECT_EQ("test.toml, line 5: `job[0].pauses` has a span that ends before it begins",
             complaint(std::string(small) + "pauses = [[\"2s\", \"1s\"]]\n"));
