@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/shared_list.h"
 #include "encoding/codec.h"
 #include "fuzz/harness.h"
 
@@ -226,6 +227,12 @@ class Spoiler {
     } else if (value) {
       element(*value);
     }
+  }
+  template <class Value>
+  void list(std::uint32_t tag, const char* name, SharedList<Value>& list, std::size_t most) {
+    std::vector<Value> values = list;
+    this->list(tag, name, values, most);
+    list = std::move(values);
   }
   template <class Value>
   void list(std::uint32_t, const char*, std::vector<Value>& values, std::size_t) {
