@@ -45,7 +45,7 @@ jobs::AtpSettings settings_of(const ParameterServerOptions& options) {
   }
   if (options.overflow == "saturating") settings.overflow = atp::Overflow::saturating;
   if (options.rules != "netsum" && options.rules != "paper" && options.rules != "chip") {
-    throw Error(ErrorCode::bad_argument, "rules is netsum, paper or chip, not '" + options.rules + "'");
+    throw Error(ErrorCode::bad_argument, "--rules must be netsum, paper or chip, not '" + options.rules + "'");
   }
   if (options.rules == "paper") settings.rules = atp::Rules::paper;
   if (options.rules == "chip") settings.rules = atp::Rules::chip;

@@ -71,7 +71,8 @@ struct SwitchDaemon::Impl {
     if (!transport::is_loopback(at)) {
       const auto of = transport::interface_of(at);
       if (!of)
-        throw Error(ErrorCode::bad_argument, "--listen " + options.listen + ": no interface of this host has this address");
+        throw Error(ErrorCode::bad_argument,
+                    "--listen " + options.listen + " is an address of no interface of this host: give one of this host");
       interface_name = of->name;
       interface = transport::ethernet_interface(interface_name);
       neighbours.emplace(interface.index);
@@ -126,7 +127,7 @@ struct SwitchDaemon::Impl {
     const SwitchCounters now = counters();
     if (wrong_in(now) == wrong) return;
     wrong = wrong_in(now);
-    log("warning: the switch sent wrong sums, from packets that netsum's own protocol refuses: " + in_words(now));
+    log("warning: the switch has sent wrong sums, as it added packets that netsum's own protocol refuses: " + in_words(now));
   }
 
   [[nodiscard]] telemetry::Report report() const {

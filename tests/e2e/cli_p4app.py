@@ -77,7 +77,7 @@ class P4app(unittest.TestCase):
                 (("switch", "--compat", "atp"), "--compat must be p4app"),
                 (("switch", "--compat", "p4app", "--threads", 2), "--threads cannot be used with --compat"),
                 (("switch", "--compat", "p4app", "--listen", "0.0.0.0:0"), "one IPv4 address"),
-                (("switch", "--compat", "p4app", "--listen", "203.0.113.9:0"), "no interface of this host"),
+                (("switch", "--compat", "p4app", "--listen", "203.0.113.9:0"), "an address of no interface of this host"),
                 (("bench", "all-reduce", "--compat", "p4app", "--dtype", "int8"), "float32 or int32"),
                 (("bench", "all-reduce", "--compat", "p4app", "--packet-elements", 128), "64 or 256"),
                 (("bench", "all-reduce", "--compat", "p4app", "--workers", 33), "at most 32"),

@@ -121,7 +121,12 @@ class BasicChipSlots {
   [[nodiscard]] bool is_done(const ChipRound& of) const { return Rule::is_done(units_[index(of)].done, 2 * of.round); }
   [[nodiscard]] bool is_early(const ChipRound& of) const { return chip_is_early(&units_[index(of)].gate, 2 * of.round); }
   [[nodiscard]] std::size_t size() const { return units_.size(); }  // versions of slots, by index()
-  [[nodiscard]] bool is_open(std::size_t number) const { return chip_is_open(&units_[number].gate); }
+  // Versions of slots with a round that is not complete.
+  [[nodiscard]] std::uint32_t open() const {
+    std::uint32_t count = 0;
+    for (const Units& unit : units_) count += chip_is_open(&unit.gate);
+    return count;
+  }
   [[nodiscard]] std::uint32_t missing(std::size_t number) const { return chip_missing(&units_[number].gate, everyone_); }
   [[nodiscard]] bool was_used(std::size_t number) const { return units_[number].gate.x != 0; }
 

@@ -240,11 +240,7 @@ const DropSources<JobCounters>* ChipSwitch::drop_sources(std::uint64_t epoch) co
 
 std::uint32_t ChipSwitch::slots_in_use(std::uint64_t epoch) const {
   const auto found = jobs_.find(epoch);
-  if (found == jobs_.end()) return 0;
-  const ChipSlots& slots = found->second->slots;
-  std::uint32_t open = 0;
-  for (std::size_t number = 0; number < slots.size(); ++number) open += slots.is_open(number);
-  return open;
+  return found == jobs_.end() ? 0 : found->second->slots.open();
 }
 
 std::vector<StalledChunk> ChipSwitch::stalled(std::uint64_t epoch, std::size_t most) const {
